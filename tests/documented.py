@@ -59,7 +59,10 @@ READING = frozenset({"recheck", "page", "summary", "junit", "merge", "matrix", "
 COLLECTING = frozenset({"run", "plan", "scenarios"})
 """Commands whose scenarios can be collected: `nodeproof run`, `nodeproof plan`, `pytest scenarios`."""
 ON_A_LAB = frozenset({"doctor", "status", "kubectl", "shell", "logs", "claims", "components"})
-_NOT_RUN = re.compile(r"\bnodeproof (?:up|down|heal|report)\b|\bshell node-\d+$|\brun --components\b|^make ")
+_NOT_RUN = re.compile(
+    r"\bnodeproof (?:up|down|heal|report)\b|\bshell node-\d+$|\brun --components\b|^make |"
+    r"\b(?:run|components) --source\b"
+)
 """Commands that start or end labs of the user, wait for somebody, or are tested as what they call."""
 
 

@@ -65,6 +65,7 @@ _CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="fol
 _COMPONENTS = (
     Argument("--kubernetes-version", default="", help=f"default {DEFAULT_KUBERNETES_VERSION}"),
     Argument("--components", default="build", help="'build', or a folder with the executables"),
+    Argument("--source", metavar="DIR", default="", help="checkout of Kubernetes to build instead"),
 )
 COMMANDS = (
     Command(
@@ -87,6 +88,19 @@ COMMANDS = (
         "run scenarios, and write verdicts and the report site",
         (Argument("--no-site", action="store_true", help="write no report site"),),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ...",
+        passes_on=True,
+    ),
+    Command(
+        "bisect",
+        commands.bisect,
+        "find the commit of Kubernetes since which a claim deviates",
+        (
+            Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
+            Argument("--good", metavar="REV", required=True, help="revision on which the claim conforms"),
+            Argument("--bad", metavar="REV", required=True, help="revision on which the claim deviates"),
+            Argument("--claim", metavar="ID", required=True, help="the claim"),
+        ),
+        about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
         passes_on=True,
     ),
     Command(

@@ -20,6 +20,7 @@ from nodeproof.model.problem import Problem
 if TYPE_CHECKING:
     import pytest
 
+    from nodeproof.artifacts.checkout import Checkout
     from nodeproof.artifacts.components import Components
     from nodeproof.labs.client.handle import LabHandle
 
@@ -81,6 +82,19 @@ def _shipped() -> list[str]:
     from nodeproof import catalogue
 
     return ["--shipped", "-o", f"testpaths={shlex.quote(str(catalogue.scenarios_dir()))}"]
+
+
+def bisect(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Print the first commit of Kubernetes on which a claim deviates."""
+    from nodeproof import catalogue
+    from nodeproof.bisect import find_first_bad, judge_by_runs
+    from nodeproof.report import rundir
+
+    catalogue.find_judged(arguments.claim, catalogue.load())
+    out = rundir.new_folder(Path("reports/out").absolute(), "bisect", arguments.claim)
+    judge = judge_by_runs(arguments.claim, out, rest)
+    terminal.put(find_first_bad(arguments.source, arguments.good, arguments.bad, judge, _say))
+    return 0
 
 
 def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -154,14 +168,23 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--lab", "--times", "--topology")
+_PATH_OPTIONS = ("--components", "--source", "--lab", "--times", "--topology")
 
 
-def _obtain(arguments: argparse.Namespace) -> Components:
-    from nodeproof.artifacts.components import obtain
+def _checkout(arguments: argparse.Namespace) -> Checkout | None:
+    """Return the state of the checkout of --source, if there is one. Raises Problem."""
+    from nodeproof.artifacts.checkout import checkout_of
+
+    return checkout_of(arguments.source, arguments.components, arguments.kubernetes_version)
+
+
+def _obtain(arguments: argparse.Namespace, checkout: Checkout | None) -> Components:
+    from nodeproof.artifacts.components import obtain, obtain_from
     from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
     try:
+        if checkout:
+            return obtain_from(checkout, _say)
         return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
     finally:
         if sys.stderr.isatty():
@@ -190,7 +213,10 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     overrides, profile = parse(arguments.feature_gates, arguments.set), arguments.profile
     request = LabRequest(name, nodes, zones, profile, True, kind.name, spread, machines)
     starting.check(request)
-    components = _obtain(arguments)
+    checkout = _checkout(arguments)
+    if checkout:
+        overrides = replace(overrides, source=checkout.text)
+    components = _obtain(arguments, checkout)
     overrides = dryrun.check(overrides, components, kind, profile_named(profile))
     request = replace(request, overrides=overrides)
     _sweep()
@@ -355,7 +381,10 @@ def kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Build or check the components, and list them."""
-    components = _obtain(arguments)
+    checkout = _checkout(arguments)
+    if checkout:
+        _say(checkout.text)
+    components = _obtain(arguments, checkout)
     for role, part in components.by_role.items():
         terminal.put(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
     return 0
@@ -366,5 +395,5 @@ def box(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.artifacts.image import golden_image
     from nodeproof.labs.kinds.libvirt import box
 
-    box.make(arguments.folder, golden_image(_obtain(arguments), _say), _say)
+    box.make(arguments.folder, golden_image(_obtain(arguments, _checkout(arguments)), _say), _say)
     return 0

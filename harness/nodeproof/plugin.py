@@ -27,7 +27,7 @@ __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
 _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
-    *("run", "claim", "shard", "times", "shipped", "feature_gates", "set"),
+    *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source"),
 )
 _FOLDER = pytest.StashKey[Path]()
 
@@ -48,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--components", default="build", help="'build', or a folder with the components' executables"
+    )
+    group.addoption(
+        "--source", default="", metavar="DIR", help="checkout of Kubernetes to build the components from"
     )
     group.addoption(
         "--feature-gates", action="append", default=[], metavar="GATES",

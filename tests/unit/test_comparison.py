@@ -97,6 +97,13 @@ def test_claim_unprovable_in_another_setup_is_no_regression(
     assert (ids(compared.changes), compared.regressions) == ([TAINT], ())
 
 
+def test_claim_unprovable_with_another_source_is_a_regression(tmp_path: Path) -> None:
+    patched = replace(FACTS, overrides=("--source commit 0123456789ab, content 0123456789ab",))
+    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, TAINT, LACKS)], patched)
+    assert ids(compared.regressions) == [TAINT]
+    assert patched.overrides[0] in comparison.changes_text(compared)
+
+
 def test_claim_proven_by_another_scenario_is_no_regression(tmp_path: Path) -> None:
     compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, TAINT, LACKS), (B, TAINT, CONFORMS)])
     assert compared.changes == ()

@@ -15,17 +15,20 @@ import pytest
 from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components, csi
 from nodeproof.artifacts.build import first_error
+from nodeproof.artifacts.checkout import read_checkout
 from nodeproof.artifacts.components import (
     CLOUD,
     HOLLOW,
     PROXY,
     ROLES,
     obtain,
+    obtain_from,
     recipe_dir,
     recipe_hash,
 )
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
+from tests.checkouts import commit, contents, write_checkout
 
 Json = Any
 
@@ -478,6 +481,58 @@ def test_missing_go_is_a_problem(
     with pytest.raises(Problem, match="Go is missing") as caught:
         obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
     assert "no matching distribution" in caught.value.detail
+
+
+# Checkouts -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = write_checkout(tmp_path / "kubernetes")
+    commit(folder, "v1.36.3")
+    return folder
+
+
+def test_build_of_a_checkout_depends_on_its_content_alone(
+    cache: Path, recipe: Path, go: Go, checkout: Path
+) -> None:
+    go.install(build=f"grep -q '=> \"{checkout}\"' go.mod && grep -q v0.0.0 go.mod || exit 1")
+    before = contents(checkout)
+    first = obtain_from(read_checkout(checkout, ""), silent)
+    assert contents(checkout) == before
+    assert {component.origin for component in first.by_role.values()} == {"source"}
+    assert first.path("kubelet").parents[2] == cache / "components"
+    assert first.kubernetes_version == first.by_role["kubelet"].version == "v1.36.3"
+    assert first.hollow_from_tree
+    (checkout / "pkg/limits/limits.go").write_text("package limits\n")
+    changed = obtain_from(read_checkout(checkout, ""), silent)
+    assert changed.path("kubelet") != first.path("kubelet")
+    commit(checkout)
+    assert obtain_from(read_checkout(checkout, ""), silent) == changed
+    assert go.count("build") == 2
+    calls = [line for line in go.calls.read_text().splitlines() if line.startswith(("build", "list"))]
+    assert all("-mod=mod" in line for line in calls)
+
+
+def test_checkout_that_does_not_compile_is_a_problem_with_the_first_error(
+    cache: Path, recipe: Path, go: Go, checkout: Path
+) -> None:
+    wrong = "pkg/limits/limits.go:3:1: undefined: Many"
+    go.install(build=f"echo '# k8s.io/kubernetes/pkg/limits'; echo '{wrong}'; exit 1")
+    with pytest.raises(Problem, match=f"the build failed: {wrong}") as caught:
+        obtain_from(read_checkout(checkout, ""), silent)
+    assert caught.value.where == f"Kubernetes v1.36.3 of {checkout}"
+    assert caught.value.next_step == "correct the checkout"
+
+
+def test_checkout_that_changes_during_its_build_is_not_cached(
+    cache: Path, recipe: Path, go: Go, checkout: Path
+) -> None:
+    state = read_checkout(checkout, "")
+    go.install(build=f"echo changed > {checkout}/pkg/limits/limits.go")
+    with pytest.raises(Problem, match="changed while it was built"):
+        obtain_from(state, silent)
+    assert not list((cache / "components").glob("v1*"))
 
 
 COMPILED = "k8s.io/api/core/v1\nk8s.io/kubernetes/pkg\n"

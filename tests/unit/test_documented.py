@@ -62,8 +62,8 @@ def collected(command_lines: Sequence[str], top: Path, named: str = "test_") -> 
 @pytest.mark.parametrize("command", commands_of(READING))
 def test_commands_that_read_runs_work(tmp_path: Path, command: str) -> None:
     out = checkout(tmp_path, sys.executable)
-    for run, rows in (("v1.36", ROWS), ("v1.37", ROWS), ("night", ROWS), ("today", ROWS)):
-        tell(out / run, rows)
+    for run in ("v1.36", "v1.37", "before", "patch", "night", "today"):
+        tell(out / run, ROWS)
     rundir.point_latest(out, out / "today")
     for number, rows in enumerate((ROWS, OTHER), 1):
         shard_run(out / f"shard-{number}", number, PARTS, rows)

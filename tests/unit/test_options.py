@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,8 @@ from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides, parse
 from nodeproof.model.problem import Problem
 from nodeproof.session import options as run_options
-from nodeproof.session.options import Options, resolve
+from nodeproof.session.options import Options, options_of, resolve
+from tests.checkouts import commit, write_checkout
 
 # Options of a run: its lab, its topology, and the default number of workers
 
@@ -152,6 +154,42 @@ def test_run_has_the_settings_of_its_lab_and_refuses_others(monkeypatch: pytest.
     status.overrides = NO_OVERRIDES
     with pytest.raises(Problem, match="lab p-000001 runs without"):
         resolve(Options("p-000001", overrides=own))
+
+
+def test_run_has_version_and_name_of_its_checkout(tmp_path: Path) -> None:
+    folder = write_checkout(tmp_path / "kubernetes")
+    commit(folder, "v1.36.1")
+    options = resolve(Options(LIBVIRT.name, profile="fast", source=str(folder)))
+    assert options.kubernetes_version == "v1.36.1"
+    assert options.checkout is not None
+    assert options.overrides.texts == (options.checkout.text,)
+    assert options.profile_name != options.planned_name == "fast"
+
+
+def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) -> None:
+    folder = write_checkout(tmp_path / "kubernetes")
+    commit(folder, "v1.36.1")
+    options = {
+        "claim": [], "feature_gates": [], "set": [], "profile": "", "kubernetes_version": "",
+        "components": "build", "source": str(folder),
+    }  # fmt: skip
+    config = config_with(**options)
+    begun = options_of(config)
+    assert begun.checkout is not None
+    (folder / "pkg/limits/limits.go").write_text("package limits\n")
+    config.workerinput = {"workercount": 0, "nodeproof_checkout": asdict(begun.checkout)}
+    assert options_of(config) == begun
+    del config.workerinput
+    assert options_of(config).checkout != begun.checkout
+
+
+def test_running_lab_with_a_checkout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = SimpleNamespace(overrides=NO_OVERRIDES)
+    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
+    monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
+    with pytest.raises(Problem, match="lab p-000001 has its executables") as caught:
+        resolve(Options("p-000001", source="/src"))
+    assert caught.value.where == "--source"
 
 
 @pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])

@@ -266,7 +266,12 @@ STATUS = {
     "witness_port": 40000,
     "received": ["token"],
     "holders": 1,
-    "overrides": {"gates": {"A": True}, "settings": {}, "known_gates": {"kubelet": ["A"]}},
+    "overrides": {
+        "gates": {"A": True},
+        "settings": {},
+        "known_gates": {"kubelet": ["A"]},
+        "source": "--source commit 0123456789ab, content 0123456789ab",
+    },
 }
 
 

@@ -24,6 +24,8 @@ from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINOR
 
 Json = Any
 
+BUILD = "build"
+"""The value of --components for what is built here."""
 OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
 """The programs with our own code, by role, and their folders."""
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
@@ -96,7 +98,7 @@ class Work:
         self._report = report
         self._go = ""
         self.omitted_roles: set[str] = set()
-        self._overlay: tuple[str, ...] = ()
+        self._more_flags: tuple[str, ...] = ()
 
     def copy_recipe(self, recipe: Path) -> None:
         """Copy the sources for the version, and find a Go that builds them."""
@@ -121,6 +123,15 @@ class Work:
         self._go = find_go(self._required_go(), self._recipe, self._report)
         self._tidy()
 
+    def use_checkout(self, folder: Path) -> None:
+        """Build from a checkout of Kubernetes, with its versions of all dependencies; write nothing to it."""
+        self._go_mod.write_text(checkout_go_mod((folder / "go.mod").read_text(), folder))
+        sums = self._src / "go.sum"
+        lines = [*(folder / "go.sum").read_text().splitlines(), *sums.read_text().splitlines()]
+        sums.write_text("\n".join(dict.fromkeys(lines)) + "\n")
+        self._go = find_go(self._required_go(), self._recipe, self._report)
+        self._more_flags = ("-mod=mod",)
+
     def override_sources(
         self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]
     ) -> None:
@@ -141,7 +152,7 @@ class Work:
             replaced[str(_below(links, name))] = str(path)
         overlay = self._src.parent / "overlay.json"
         overlay.write_text(json.dumps({"Replace": replaced}))
-        self._overlay = ("-overlay", str(overlay))
+        self._more_flags = ("-overlay", str(overlay))
 
     def _linked(self, module: str) -> Path:
         """Return a link to a module outside of the module cache: Go accepts no overlay in the cache."""
@@ -224,7 +235,7 @@ class Work:
         env = go_environment()
         reading = Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
         proc.stream_lines(
-            [self._go, "list", "-deps", *tag_flags(self._version), *self._overlay, "."],
+            [self._go, "list", "-deps", *tag_flags(self._version), *self._more_flags, "."],
             reading,
             timeout_s=_STEP_TIMEOUT_S,
             cwd=self._src,
@@ -232,7 +243,16 @@ class Work:
         )
         wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
         target.parent.mkdir(parents=True, exist_ok=True)
-        argv = [self._go, "build", "-v", *build_flags(self._version), *self._overlay, "-o", str(target), "."]
+        argv = [
+            self._go,
+            "build",
+            "-v",
+            *build_flags(self._version),
+            *self._more_flags,
+            "-o",
+            str(target),
+            ".",
+        ]
         packages = Packages(wording, reading.count, self._report)
         proc.stream_lines(argv, packages, timeout_s=_BUILD_TIMEOUT_S, cwd=self._src, env=env)
 
@@ -284,7 +304,7 @@ def adapted_go_mod(upstream: str, version: str) -> str:
     The staging modules, which upstream replaces by its own tree, are published as v0.<minor>.<patch>. Go
     version and compatibility settings are upstream's. Raises Problem.
     """
-    staging = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/src/\S+$", upstream, re.MULTILINE)
+    staging = staging_modules(upstream)
     etcd = re.search(r"go\.etcd\.io/etcd/(?:server|api)/v3 (v\S+)", upstream)
     go = re.search(r"^go (\S+)$", upstream, re.MULTILINE)
     if not staging or etcd is None or go is None:
@@ -306,6 +326,23 @@ def adapted_go_mod(upstream: str, version: str) -> str:
     ]
     lines += ["replace ("] + [f"\t{module} => {module} {published}" for module in staging] + [")", ""]
     return "\n".join(lines)
+
+
+def staging_modules(go_mod: str) -> list[str]:
+    """Return the modules that the go.mod of Kubernetes replaces by folders of its own tree."""
+    return re.findall(r"^\s*(?:replace )?(\S+) => \./staging/src/\S+$", go_mod, re.MULTILINE)
+
+
+def checkout_go_mod(upstream: str, folder: Path) -> str:
+    """Return the recipe's go.mod for a checkout, from its own go.mod.
+
+    The versions v0.0.0 are upstream's for its staging modules. They are the same for each tag, so that Go
+    compiles again only what differs.
+    """
+    path = json.dumps(str(folder))
+    text = re.sub(r"^module .*$", "module nodeproof.dev/components", upstream, count=1, flags=re.MULTILINE)
+    text = re.sub(r"=> \./(\S+)", lambda match: f"=> {json.dumps(str(folder / match[1]))}", text)
+    return f"{text}\nrequire k8s.io/kubernetes v0.0.0\n\nreplace k8s.io/kubernetes => {path}\n"
 
 
 def tag_flags(version: Version) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 A build is stored under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/components/<version>-<recipe>/`: one
 executable, a link per role, and a manifest. The recipe's hash covers its sources: a changed recipe is another
-entry, and an old entry is never wrong.
+entry, and an old entry is never wrong. A build from a checkout is `<version>-source-<hash>`, whose hash also
+covers the checkout's content.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from types import MappingProxyType
 
 from nodeproof import proc
 from nodeproof.artifacts.build import (
+    BUILD,
     Version,
     Work,
     build_errors,
     build_flags,
     inputs_hash,
 )
+from nodeproof.artifacts.checkout import Checkout, content_hash
 from nodeproof.artifacts.go import VERSION_TIMEOUT_S, build_go_version, tail
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
+from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
@@ -42,6 +46,7 @@ __all__ = [
     "cached",
     "check_version",
     "obtain",
+    "obtain_from",
     "read_version",
     "recipe_dir",
     "recipe_hash",
@@ -62,7 +67,6 @@ ROLES = (
 HOLLOW = "hollow-kubelet"
 CLOUD = "cloud-controller-manager"
 PROXY = "kube-proxy"
-BUILD = "build"
 
 # A supplied folder may lack what no Kubernetes release ships, and what only one scenario needs. The
 # cloud-controller-manager here contains nodeproof's own cloud provider, unlike that of a real cloud.
@@ -73,7 +77,10 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Component:
-    """An executable: role, file, version as it reports it, SHA-256, and origin (`built` or `supplied`)."""
+    """An executable: role, file, version as it reports it, SHA-256, and origin.
+
+    The origin is `built`, `source` (built from a checkout) or `supplied`.
+    """
 
     role: str
     path: Path
@@ -116,6 +123,18 @@ def obtain(source: str, version: str, report: Report) -> Components:
     return _built(Version.parse(version), report)
 
 
+def obtain_from(checkout: Checkout, report: Report) -> Components:
+    """Return the executables built from a checkout.
+
+    Raises:
+        Problem: It does not compile, or its content changed meanwhile.
+    """
+    version = Version.parse(checkout.version)
+    inputs = (*_inputs(recipe_dir(), version), checkout.content)
+    entry = cache_dir() / "components" / f"{version}-source-{inputs_hash(recipe_dir(), inputs)}"
+    return _complete(version, _load_or_build(entry, version, report, checkout), report)
+
+
 def cached(version: str) -> Components | None:
     """Return the cached build of Kubernetes `version`; never build it. Raises Problem."""
     parsed = Version.parse(version)
@@ -145,22 +164,36 @@ def recipe_dir() -> Path:
 
 def recipe_hash(recipe: Path, version: str) -> str:
     """Return 12 hex digits over all inputs of a build of `version`."""
-    inputs = (version, build_go_version(recipe), *build_flags(Version.parse(version)))
-    return inputs_hash(recipe, inputs)
+    return inputs_hash(recipe, _inputs(recipe, Version.parse(version)))
+
+
+def _inputs(recipe: Path, version: Version) -> tuple[str, ...]:
+    """Return all inputs of a build besides its sources."""
+    return str(version), build_go_version(recipe), *build_flags(version)
 
 
 # The cache of builds ------------------------------------------------------------------------------
 
 
 def _built(version: Version, report: Report) -> Components:
-    entry = _entry(version)
-    by_role = load_or_build(
+    return _complete(version, _load_or_build(_entry(version), version, report), report)
+
+
+def _load_or_build(
+    entry: Path, version: Version, report: Report, checkout: Checkout | None = None
+) -> Mapping[str, Component]:
+    """Return the components of a cache entry, which is built first if it does not exist. Raises Problem."""
+    return load_or_build(
         entry,
         _load,
-        lambda: _build(recipe_dir(), version, entry, report),
+        lambda: _build(version, entry, report, checkout),
         "another process is building",
         report,
     )
+
+
+def _complete(version: Version, by_role: Mapping[str, Component], report: Report) -> Components:
+    """Return components with those of the default version for roles that do not compile. Raises Problem."""
     lacking = [role for role in ROLES if role not in by_role]
     if lacking:
         own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role
@@ -183,28 +216,37 @@ def _load(entry: Path) -> dict[str, Component] | None:
         if not same and _sha256(executable) != manifest["sha256"]:
             return None
         versions: Mapping[str, str] = manifest["versions"]
+        origin = manifest.get("origin", "built")
         return {
-            role: Component(role, entry / "bin" / role, versions[role], manifest["sha256"], "built")
+            role: Component(role, entry / "bin" / role, versions[role], manifest["sha256"], origin)
             for role in manifest["roles"]
         }
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _build(recipe: Path, version: Version, entry: Path, report: Report) -> None:
+def _build(version: Version, entry: Path, report: Report, checkout: Checkout | None) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
-    with build_errors(f"Kubernetes {version}", entry), work_folder(entry) as folder:
-        report(f"building Kubernetes {version}: some minutes the first time, later runs take it from {entry}")
+    name = f"Kubernetes {version}" + (f" of {checkout.folder}" if checkout else "")
+    next_steps = ("correct the checkout",) if checkout else ()
+    with build_errors(name, entry, *next_steps), work_folder(entry) as folder:
+        report(f"building {name}: some minutes the first time, later runs take it from {entry}")
         fresh, began_t = folder / "entry", time.monotonic()
         work = Work(folder, version, report)
-        work.copy_recipe(recipe)
-        work.adapt()
+        work.copy_recipe(recipe_dir())
+        if checkout:
+            work.use_checkout(Path(checkout.folder))
+        else:
+            work.adapt()
         work.compile(fresh / "bin" / _EXECUTABLE)
-        _finish(fresh, version, work)
-        report(f"built Kubernetes {version} in {time.monotonic() - began_t:.0f} s")
+        if checkout and content_hash(Path(checkout.folder)) != checkout.content:
+            message = "the checkout changed while it was built"
+            raise Problem(message, f"{SOURCE_OPTION} {checkout.folder}", "try again")
+        _finish(fresh, version, work, "source" if checkout else "built")
+        report(f"built {name} in {time.monotonic() - began_t:.0f} s")
 
 
-def _finish(entry: Path, version: Version, work: Work) -> None:
+def _finish(entry: Path, version: Version, work: Work, origin: str) -> None:
     """Write the links and the manifest of an entry whose executable is built."""
     executable = entry / "bin" / _EXECUTABLE
     roles = [role for role in ROLES if role not in work.omitted_roles]
@@ -214,6 +256,7 @@ def _finish(entry: Path, version: Version, work: Work) -> None:
     manifest = {
         "kubernetes_version": str(version),
         "go_version": work.go_version(),
+        "origin": origin,
         "roles": roles,
         "versions": {role: read_version(role, executable.parent / role) for role in roles},
         "sha256": _sha256(executable),

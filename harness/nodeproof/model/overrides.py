@@ -1,4 +1,4 @@
-"""Settings that a user gives a lab: `--feature-gates` and `--set`. They replace the profile's."""
+"""What a user changes of a lab: its settings (`--feature-gates`, `--set`) and its code (`--source`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPONENTS = (
     "kube-proxy",
     KUBELET,
 )
-GATES_OPTION, SET_OPTION = "--feature-gates", "--set"
+GATES_OPTION, SET_OPTION, SOURCE_OPTION = "--feature-gates", "--set", "--source"
 _GATE = re.compile(r"([A-Za-z][A-Za-z0-9]*)=(true|false)")
 _SETTING = re.compile(r"([a-z-]+)\.([A-Za-z][A-Za-z0-9-]*)=(.*)", re.DOTALL)
 
@@ -32,12 +32,14 @@ class Overrides:
     """The settings of a user.
 
     `settings` are the flags of each component, and the fields of KubeletConfiguration under `kubelet`.
-    `known_gates` are the names in `gates` that each component knows; only these go to it.
+    `known_gates` are the names in `gates` that each component knows; only these go to it. `source` names the
+    checkout of Kubernetes that the components were built from, if there is one (`Checkout.text`).
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     known_gates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    source: str = ""
 
     def of(self, component: str) -> dict[str, Json]:
         """Return the flags of a component, or the fields of the kubelet, with the gates that it knows."""
@@ -59,9 +61,10 @@ class Overrides:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The settings as the options spell them, by which runs are told apart."""
+        """The options that were given, by which runs are told apart."""
         gates = [f"{GATES_OPTION} {gate}={_text(is_on)}" for gate, is_on in sorted(self.gates.items())]
         return (
+            *filter(None, (self.source,)),
             *gates,
             *(
                 f"{SET_OPTION} {component}.{name}={_text(value)}"
@@ -72,6 +75,11 @@ class Overrides:
 
 
 NO_OVERRIDES = Overrides()
+
+
+def without_source(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return `Overrides.texts` without the checkout: runs with equal rest can prove the same claims."""
+    return tuple(text for text in texts if not text.startswith(f"{SOURCE_OPTION} "))
 
 
 def suffix(texts: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from nodeproof.model.claim import Claim, Constant, includes
 from nodeproof.model.formula import SYMBOLS, field_at
+from nodeproof.model.overrides import without_source
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
 from nodeproof.report import digest, files, page, rundir
@@ -112,7 +113,7 @@ class Comparison:
         if after is None:
             return not self.runs[-1].is_whole
         if after.state == "skipped":
-            return self.runs[0].setup == self.runs[-1].setup
+            return without_source(self.runs[0].setup) == without_source(self.runs[-1].setup)
         return after.state == "open" or (before.state, after.state) == PROVEN
 
     @cached_property

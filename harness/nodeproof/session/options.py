@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nodeproof import terminal
+from nodeproof.artifacts.checkout import Checkout, checkout_of
 from nodeproof.artifacts.components import (
     BUILD,
+    Components,
     check_version,
     obtain,
+    obtain_from,
     supplied_version,
 )
 from nodeproof.capacity import max_labs, max_zones
@@ -22,7 +25,16 @@ from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.client import dryrun, registry
 from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, read_topology
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
-from nodeproof.model.overrides import GATES_OPTION, NO_OVERRIDES, SET_OPTION, Overrides, parse, suffix
+from nodeproof.model.overrides import (
+    GATES_OPTION,
+    NO_OVERRIDES,
+    SET_OPTION,
+    SOURCE_OPTION,
+    Overrides,
+    parse,
+    suffix,
+    without_source,
+)
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
@@ -44,6 +56,8 @@ class Options:
         spread: number of nodes in each zone, if the zones differ.
         topology: nodes of the topology file, if there is one.
         overrides: settings of the user.
+        source: checkout of Kubernetes to build; empty for none.
+        checkout: its state when the run began.
     """
 
     lab: str = ""
@@ -58,6 +72,8 @@ class Options:
     spread: tuple[int, ...] = ()
     topology: Topology = NO_TOPOLOGY
     overrides: Overrides = NO_OVERRIDES
+    source: str = ""
+    checkout: Checkout | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -69,29 +85,43 @@ class Options:
         """The profile in the name of the run, which tells runs with other settings apart."""
         return f"{self.profile}{suffix(self.overrides.texts)}"
 
+    @property
+    def planned_name(self) -> str:
+        """The profile in the names of runs to plan by: without a source, which seldom changes durations."""
+        return f"{self.profile}{suffix(without_source(self.overrides.texts))}"
+
+    def obtain(self, report: Callable[[str], None]) -> Components:
+        """Return the executables of a lab that the run starts. Raises Problem."""
+        if self.checkout:
+            return obtain_from(self.checkout, report)
+        return obtain(self.components, self.kubernetes_version, report)
+
 
 def options_of(config: pytest.Config) -> Options:
     """Return the options of a session, checked and completed. Raises Problem as `resolve` does."""
-    names = ("lab", "profile", "kubernetes_version", "components", "nodes", "zones")
+    names = ("lab", "profile", "kubernetes_version", "components", "nodes", "zones", "source")
     values = {name: config.getoption(name) for name in names}
+    # The checkout may have changed since the run began.
+    checkout = getattr(config, "workerinput", {}).get("nodeproof_checkout")
     options = Options(
         **values,
         claims=tuple(config.getoption("claim")),
         topology=_topology_of(config),
         overrides=parse(config.getoption("feature_gates"), config.getoption("set")),
+        checkout=Checkout(**checkout) if checkout else None,
     )
     return resolve(options, workers(config))
 
 
 def dry_run(options: Options, report: Callable[[str], None]) -> Options:
-    """Try the user's settings on the executables of a lab that the run starts.
+    """Build the user's checkout, and try the user's settings on the executables of a lab that the run starts.
 
     Raises:
         Problem: The executables cannot be obtained, or one refuses a setting.
     """
     if not options.is_ours or not options.overrides.texts:
         return options
-    components = obtain(options.components, options.kubernetes_version, report)
+    components = options.obtain(report)
     kind, profile = KINDS[options.kind], profile_named(options.profile)
     return replace(options, overrides=dryrun.check(options.overrides, components, kind, profile))
 
@@ -133,7 +163,8 @@ def resolve(options: Options, workers: int = 0) -> Options:
         KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
     if not options.is_ours:
         return _resolve_running(options, workers)
-    version = options.kubernetes_version
+    checkout = options.checkout or checkout_of(options.source, options.components, options.kubernetes_version)
+    version = checkout.version if checkout else options.kubernetes_version
     if not version:
         is_built = options.components == BUILD
         version = DEFAULT_KUBERNETES_VERSION if is_built else supplied_version(options.components)
@@ -145,6 +176,8 @@ def resolve(options: Options, workers: int = 0) -> Options:
         zones=len(options.topology.spread) or options.zones,
         kind=options.lab,
         spread=options.topology.spread,
+        overrides=replace(options.overrides, source=checkout.text if checkout else ""),
+        checkout=checkout,
     )
 
 
@@ -188,6 +221,9 @@ def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
 
 def _check_settings(lab: str, status: LabStatus, options: Options) -> None:
     """Check that the lab has the profile, version and settings of the options. Raises Problem."""
+    if options.source:
+        next_step = "leave it out, or start a lab with `nodeproof up`"
+        raise Problem(f"lab {lab} has its executables", SOURCE_OPTION, next_step)
     settings = (
         ("--profile", options.profile, status.profile),
         ("--kubernetes-version", options.kubernetes_version, status.kubernetes_version),

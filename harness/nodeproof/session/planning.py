@@ -104,7 +104,7 @@ def durations(times: str | None, out: Path, options: Options) -> Mapping[str, fl
 def earlier(out: Path, options: Options) -> Mapping[str, float]:
     """Return the median durations (s) of scenarios and of a lab start in the last runs of the same kind."""
     durations_s: dict[str, list[float]] = {}
-    runs = sorted(out.glob(f"*-{options.profile_name}-{options.kind}-*/{TIMES}"), reverse=True)
+    runs = sorted(out.glob(f"*-{options.planned_name}-{options.kind}-*/{TIMES}"), reverse=True)
     for path in runs[:_MAX_RUNS]:
         for scenario, took_s in _read_times(path).items():
             durations_s.setdefault(scenario, []).append(took_s)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof.artifacts import csi
-from nodeproof.artifacts.components import obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.leases import InUse
@@ -122,7 +121,7 @@ class LabOpener:
 
     def _start_now(self, size: Size) -> LabHandle:
         options = self._labs.options
-        components = obtain(options.components, options.kubernetes_version, self._report)
+        components = options.obtain(self._report)
         name = starting.new_name()
         # At its end the run tears down the labs that have a folder here.
         (self._labs.run / "labs" / name).mkdir(parents=True, exist_ok=True)

@@ -164,6 +164,7 @@ def worker_input(config: pytest.Config, session: Session) -> Mapping[str, object
     return {
         "nodeproof_run": str(session.run),
         "nodeproof_overrides": asdict(session.options.overrides),
+        "nodeproof_checkout": asdict(checkout) if (checkout := session.options.checkout) else None,
         "nodeproof_durations_s": dict(session.durations_s),
         "nodeproof_planned": is_planned(config),
         "nodeproof_shows_progress": session.progress is not None,

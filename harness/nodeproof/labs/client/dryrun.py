@@ -20,7 +20,7 @@ from nodeproof.labs.base.control_plane import flags
 from nodeproof.labs.base.processes import refusal
 from nodeproof.labs.base.profiles import Profile
 from nodeproof.labs.kinds.kind import Kind
-from nodeproof.model.overrides import COMPONENTS, GATES_OPTION, KUBELET, SET_OPTION, Overrides
+from nodeproof.model.overrides import COMPONENTS, GATES_OPTION, KUBELET, SET_OPTION, SOURCE_OPTION, Overrides
 from nodeproof.model.problem import Problem
 
 Json = Any
@@ -46,7 +46,7 @@ def check(overrides: Overrides, components: Components, kind: Kind, profile: Pro
         return overrides
     if kind.connect is not None:
         message = f"the components of a {kind.name} lab are not started by nodeproof"
-        raise Problem(message, _WHERE, "leave them out")
+        raise Problem(message, f"{_WHERE}, {SOURCE_OPTION}", "leave them out")
     known_gates = {
         component: _known_gates(overrides, component, refuses)
         for component, refuses in _refusals(components, kind, profile).items()
