@@ -151,7 +151,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST, "Ask for 127.0.0.1 or localhost")
             return None
         path = Path(self.translate_path(self.path))
-        if path != Path(self.directory) and not files.is_plain(path, Path(self.directory).parent):
+        if path.is_dir():
+            # What the base class opens in a folder; no folder is listed.
+            path /= "index.html"
+        if not files.is_plain(path, Path(self.directory).parent):
             self.send_error(http.HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
