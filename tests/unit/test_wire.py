@@ -69,7 +69,7 @@ def test_status_of_another_version_is_a_problem(
 ) -> None:
     client = SupervisorClient(Path("p-000000/s"))
     monkeypatch.setattr(client, "_checked", lambda *_: status)
-    with pytest.raises(Problem, match=r"another version .* nodeproof down --lab-name p-000000"):
+    with pytest.raises(Problem, match=r"another version .*`nodeproof down --lab-name p-000000"):
         client.status()
 
 
