@@ -19,7 +19,7 @@ from nodeproof.labs.kinds import KINDS
 from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
 from nodeproof.root import become_root
 from tests.markers import fallen_claims
-from tests.turns import alone, beside_others
+from tests.shared_lock import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = (

@@ -24,7 +24,7 @@ from nodeproof.model.problem import Problem
 from tests.bench import guests
 from tests.bench.drop import first_drop
 from tests.bench.figure import Bench, Figure, row, table
-from tests.bench.ground import machine_description
+from tests.bench.host import machine_description
 from tests.bench.up import ready
 from tests.bench.volumes import out_of_service
 

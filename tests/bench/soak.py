@@ -26,7 +26,7 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.problem import OutsideError, Problem
 from tests.bench.boots import posted_boots, wait_booted
-from tests.bench.ground import load, machine_description
+from tests.bench.host import load, machine_description
 
 NODES = 2
 _PANIC = re.compile(rb"Kernel panic|Oops: |general protection fault")

@@ -20,7 +20,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
 from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
 from nodeproof.report.sections import SECTIONS, sections
-from tests.freeze import RUNS, thawed
+from tests.golden_runs import RUNS, thawed
 from tests.unit import synthetic_runs
 from tests.unit.synthetic_runs import (
     CLAIMS,

@@ -16,7 +16,7 @@ from nodeproof.report.digest import Since
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.rundir import Row
 from nodeproof.session import finish
-from tests.freeze import RUNS, thawed
+from tests.golden_runs import RUNS, thawed
 from tests.unit.sample_checks import CLAIM, GRACE
 from tests.unit.synthetic_runs import (
     CLAIMS,
