@@ -79,7 +79,7 @@ def default_lab(name: str | None) -> str:
         if name is None and len(chosen) == 1:
             return chosen[0]
     if not names:
-        raise Problem("no lab is up", "--lab-name", "start one with `nodeproof up`")
+        raise Problem("no lab is up", str(RUNTIME_ROOT), "start one with `nodeproof up`")
     message = f"{len(names)} labs are up" if name is None else f"no lab {name!r} is up"
     raise Problem(message, "--lab-name", f"choose one of: {', '.join(names)}")
 
