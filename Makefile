@@ -31,7 +31,7 @@ setup: ## OS packages, virtual environment, Kubernetes components; done already 
 CHOSEN = $(NEUTRAL)$(filter -k% -m% --claim% --shard% scenarios% %.py,$(ARGS))
 ONLY = $(if $(filter process,$(LAB))$(CHOSEN),,-m machine)
 
-run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest; NEUTRAL=1: on machines also what process nodes prove
+run: setup ## the whole line: lab, scenarios, verdicts, Allure site under reports/out/latest; NEUTRAL=1: on machines, also the scenarios that do not need them
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=$(PROFILE) -n $(WORKERS) $(ONLY) $(ARGS)
 
 report: setup ## serve the last site on a free loopback port
@@ -169,7 +169,7 @@ false-alarms: setup ## the fast profile N times on the unaltered build, a quarte
 times: setup ## ship how long the scenarios of a run took: RUN=reports/out/latest
 	@$(BIN)/python -m infra.times $(RUN)
 
-bench: setup ## figures beside their anchors, with the machine's description
+bench: setup ## performance figures beside reference figures, with the machine's description
 	@$(BIN)/python -m tests.bench.bench --lab=$(LAB) $(ARGS)
 
 soak-boots: ## 20 boots of two virtual machines, without one panic or missing node

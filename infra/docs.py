@@ -60,9 +60,9 @@ def claims_page() -> str:
     judged = sum(claim.status == "judged" for claim in claims.values())
     parts = [
         f"# Claims\n\n{GENERATED}\n",
-        f"{len(claims)} sentences of the Nodes page, {judged} of them judged. `nodeproof claims` says in "
-        "which kind of lab and profile. Tier is the least kind of node that proves it. More about each is in "
-        "`scenarios/claims/`.\n",
+        f"{len(claims)} claims: statements of the Nodes page, and behaviour of the code that the page leaves "
+        f"out. {judged} of them are judged; `nodeproof claims` lists the kinds of lab and the profiles. Tier "
+        "is the least kind of node that proves it. More about each is in `scenarios/claims/`.\n",
     ]
     for area, entries in sorted(areas.items()):
         rows = [

@@ -20,7 +20,7 @@ from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import become_root
 from tests.markers import fallen_claims
-from tests.turns import alone, beside_others
+from tests.shared_lock import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = (

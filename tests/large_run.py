@@ -22,7 +22,7 @@ from nodeproof.report import allure, digest, rundir, timeline
 from nodeproof.report.digest import verdict_of
 from nodeproof.report.rundir import Scenario
 from nodeproof.session import scenario_report
-from tests.freeze import FIELDS, RUNS, thawed
+from tests.golden_runs import FIELDS, RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS, FACTS
 
 Json = Any

@@ -31,9 +31,9 @@ from nodeproof.report import rundir
 from tests import leftovers
 from tests.acceptance.command import TOP, labs_of, nodeproof, the_run
 from tests.acceptance.conftest import SMALL
-from tests.census import census
 from tests.contract.kinds import FAULTS
 from tests.contract.victim import HOLD
+from tests.lab_snapshot import snapshot
 from tests.waiting import eventually, pause
 
 SAME_TIMEOUT_S = {PROCESS.name: 60.0, LIBVIRT.name: 180.0}
@@ -150,7 +150,7 @@ def _round(ground: Ground, seed: str, only: str | None) -> None:
 
 def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
     lab = ground.ready()
-    before, host = census(lab), leftovers.footprint(lab.name)
+    before, host = snapshot(lab), leftovers.footprint(lab.name)
     name, node = dice.choice(sorted(FAULTS)), dice.choice(lab.fleet.node_names())
     fault = FAULTS[name](node)
     while fault.available(lab.fleet.machine(node)):
@@ -204,8 +204,8 @@ def _is_healed(ground: Ground, lab: LabHandle, before: list[str]) -> str:
     took_s = time.monotonic() - began
     if process.status != 0:
         raise Different(f"heal: {process.stderr.strip()}")
-    if not eventually(lambda: census(lab) == before, SAME_TIMEOUT_S[ground.kind]):
-        raise Different("\n".join(difflib.unified_diff(before, census(lab), "before", "after", n=0)))
+    if not eventually(lambda: snapshot(lab) == before, SAME_TIMEOUT_S[ground.kind]):
+        raise Different("\n".join(difflib.unified_diff(before, snapshot(lab), "before", "after", n=0)))
     return f", healed in {took_s:.1f} s"
 
 

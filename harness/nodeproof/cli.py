@@ -87,7 +87,8 @@ COMMANDS = (
         commands.run,
         "run scenarios, and write verdicts and the report site",
         (Argument("--no-site", action="store_true", help="write no report site"),),
-        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ...",
+        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
+        "(all of them: docs/commands.md).",
         passes_on=True,
     ),
     Command(

@@ -27,7 +27,7 @@ ETCD = ("127.0.0.1", 2379)
 ANSWER_TIMEOUT_S = 10.0
 BUGS_TOO = pytest.mark.night("the same claims deviate by bugs compiled into Kubernetes: make sensitivity")
 """Every claim that a process lab proves has a bug (tests/unit/test_sensitivity.py). One altered cluster for
-each component is in `make test` (test_component_falls.py).
+each component is in `make test` (test_component_mutations.py).
 """
 
 

@@ -17,11 +17,10 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
-from tests.acceptance import nights as told_nights
-from tests.acceptance import shared
+from tests.acceptance import sample_sites, shared
 from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
 from tests.chromium import Page, chromium
-from tests.freeze import RUNS, thawed
+from tests.golden_runs import RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS
 
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
@@ -212,9 +211,9 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def nights(tmp_path_factory: pytest.TempPathFactory, picture: Path) -> told_nights.Nights:
+def nights(tmp_path_factory: pytest.TempPathFactory, picture: Path) -> sample_sites.Nights:
     """Write the sites of three runs, one per night."""
-    return told_nights.three_nights(tmp_path_factory.mktemp("out"), picture)
+    return sample_sites.three_runs(tmp_path_factory.mktemp("out"), picture)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def _is_one_clear_line(process: CompletedCommand, *words: str) -> None:
         (("up", "--nodes", "0"), ("0 nodes", "1 to 100")),
         (("up", "--nodes", "2", "--zones", "3"), ("3 zones",)),
         (("up", "--profile", "slow"), ("unknown profile",)),
-        (("up", "--components", "/nonexistent"), ("executables missing", "/nonexistent")),
+        (("up", "--components", "/nonexistent"), ("no executable", "/nonexistent")),
         (("kubectl", "--lab-name", "p-000000", "get", "nodes"), ("p-000000",)),
         (("recheck", "/nonexistent"), ("/nonexistent",)),
     ],

@@ -13,7 +13,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.model.verdict import conforms, deviates, unproven
 from nodeproof.report import allure, rundir, sections, site
-from tests.acceptance.nights import (
+from tests.acceptance.sample_sites import (
     BEATS,
     CORDON,
     CORDONED,
@@ -31,7 +31,7 @@ from tests.acceptance.nights import (
     write_run,
 )
 from tests.chromium import Page
-from tests.freeze import thawed_run
+from tests.golden_runs import thawed_run
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS
 
 Json = Any

@@ -25,7 +25,7 @@ from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.bench import guests
 from tests.bench.drop import first_drop
 from tests.bench.figure import Bench, Figure, row, table
-from tests.bench.ground import machine_description
+from tests.bench.host import machine_description
 from tests.bench.up import ready
 from tests.bench.volumes import out_of_service
 

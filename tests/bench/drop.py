@@ -19,7 +19,7 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import CommandResult, Machine
 from nodeproof.safety.guard import Declared
 from tests.bench.figure import Bench, Figure, Json
-from tests.bench.ground import load_after, run_inside, running_lab, settle
+from tests.bench.host import load_after, run_inside, running_lab, settle
 
 
 @dataclass

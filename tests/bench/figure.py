@@ -68,7 +68,7 @@ class Bench:
 
 def table(machine: Mapping[str, str], figures: Sequence[Figure]) -> str:
     """Return the figures as plain text."""
-    header = ("figure", "measured", "anchor", "ratio", "target", "n", "load")
+    header = ("figure", "measured", "reference", "ratio", "target", "n", "load")
     rows = [header, *(row(figure) for figure in figures)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(header))]
     lines = [", ".join(f"{key} {value}" for key, value in machine.items()), ""]

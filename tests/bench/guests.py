@@ -24,7 +24,7 @@ from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
 from tests.bench.boots import reboot
 from tests.bench.figure import MIB, Bench, Figure
-from tests.bench.ground import load_after, run_inside, running_lab, settle
+from tests.bench.host import load_after, run_inside, running_lab, settle
 from tests.bench.volumes import plugging
 
 NODES, PROFILE = 2, "fast"
@@ -174,7 +174,13 @@ def _destroyed_s(lab: LabHandle, name: str) -> float:
     """How long (s) `virsh destroy` takes until the virtual machine's process is gone."""
     return float(
         run_inside(
-            lab, "gone.py", str(_pid(lab, name)), *VIRSH, "destroy", name, timeout_s=OFF_TIMEOUT_S + 10
+            lab,
+            "process_exit_time.py",
+            str(_pid(lab, name)),
+            *VIRSH,
+            "destroy",
+            name,
+            timeout_s=OFF_TIMEOUT_S + 10,
         )
     )
 

@@ -27,7 +27,7 @@ from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.bench.boots import posted_boots, wait_booted
-from tests.bench.ground import load, machine_description
+from tests.bench.host import load, machine_description
 
 NODES = 2
 _PANIC = re.compile(rb"Kernel panic|Oops: |general protection fault")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from nodeproof.labs.client.handle import LabHandle
 from tests.bench.figure import Bench, Figure
-from tests.bench.ground import load_after, run_inside, running_lab, settle
+from tests.bench.host import load_after, run_inside, running_lab, settle
 
 NODES, PROFILE = 8, "fast"
 

@@ -44,7 +44,7 @@ from nodeproof.scenario import (
 from nodeproof.scenario.lab import Lab
 from nodeproof.sources.calls import DRIVER_CALLS, Call, driver_calls
 from tests.bench.figure import Bench, Figure
-from tests.bench.ground import load_after, running_lab, settle
+from tests.bench.host import load_after, running_lab, settle
 
 PER_ROUND, ROUNDS, NODES = 7, 3, 3
 """A node has eight volumes at most."""

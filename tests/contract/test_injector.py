@@ -26,10 +26,10 @@ from nodeproof.safety.deadman import LATE_S, RETRY_S, Timers
 from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, Injector, NotInjected
 from nodeproof.safety.ledger import Ledger
-from tests.census import TIMERS
 from tests.contract.kinds import FAULTS, Kind
 from tests.contract.late_machine import assert_no_late_harm
 from tests.contract.silence import silence
+from tests.lab_snapshot import TIMERS
 from tests.waiting import eventually, pause, throughout
 
 Json = Any

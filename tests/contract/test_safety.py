@@ -39,10 +39,10 @@ from nodeproof.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
 from tests.acceptance.command import TOP, nodeproof, start, steps
 from tests.acceptance.conftest import SMALL
-from tests.census import TIMERS
 from tests.contract.kinds import FAULTS, KINDS
 from tests.contract.silence import end_silence, fall_silent, silence
 from tests.contract.victim import DIED, HOLD
+from tests.lab_snapshot import TIMERS
 from tests.waiting import eventually
 
 Json = Any

@@ -209,7 +209,7 @@ def test_node_joins_the_zone_of_its_worker(ours: LabHandle, theirs: LabHandle, t
     slots = [entry.slot for lab in (ours, theirs) for entry in lab.fleet.nodes()]
     assert len(slots) == len(set(slots))
     taken = Lab(ours, tmp_path, Needs(), nullcontext)
-    with pytest.raises(Problem, match="exists already"):
+    with pytest.raises(Problem, match="already exists"):
         taken.run(join(names[theirs.zone]))
     with pytest.raises(Problem, match="is not the scenario's zone"):
         taken.run(join("elsewhere", zone=theirs.zone))

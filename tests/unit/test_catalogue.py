@@ -295,7 +295,7 @@ WINDOW = """\
 
 def test_window_of_a_claim_is_a_formula() -> None:
     (claim,) = parse(CLAIM + WINDOW, "f.yaml", SCHEMA)
-    judge = Judge((claim.id,), {claim.id: claim})
+    judge = Judge("x.py::test_y", (claim.id,), {claim.id: claim})
     window = compute(judge.window(claim.id), WindowContext(configuration(), 0.5), {})
     assert (window.low_s, window.high_s, window.nominal_s) == (11.5, 14.5, 12.0)
     assert window.high_arithmetic == "G + max(P, 1/E) + slack (12 + 2 + 0.5)"
@@ -304,7 +304,7 @@ def test_window_of_a_claim_is_a_formula() -> None:
 def test_claim_without_a_window_has_none() -> None:
     (claim,) = parse(CLAIM, "f.yaml", SCHEMA)
     with pytest.raises(Problem, match="has no window"):
-        Judge((claim.id,), {claim.id: claim}).window(claim.id)
+        Judge("x.py::test_y", (claim.id,), {claim.id: claim}).window(claim.id)
 
 
 @pytest.mark.parametrize(

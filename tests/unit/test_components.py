@@ -196,7 +196,7 @@ def test_executable_without_a_version_is_named(tmp_path: Path, script: str, says
 
 def test_missing_executables_are_listed(tmp_path: Path) -> None:
     folder = release(tmp_path / "mine", without=("kubelet", "kubectl", "etcd"))
-    with pytest.raises(Problem, match="missing: kubelet, kubectl") as caught:
+    with pytest.raises(Problem, match="no executable kubelet, kubectl") as caught:
         obtain(str(folder), "", silent)
     assert caught.value.where == str(folder)
 

@@ -1,6 +1,6 @@
 """Recordings of real labs: whatever becomes of the code, it judges them as it did, and can judge otherwise.
 
-`python -m tests.freeze` keeps one. Where a rule of judging is changed on purpose, the verdicts that it
+`python -m tests.golden_runs` keeps one. Where a rule of judging is changed on purpose, the verdicts that it
 changes are listed in CHANGED, by run and by their number in it.
 """
 
@@ -18,8 +18,8 @@ from nodeproof.model.verdict import Code, Outcome
 from nodeproof.report.digest import verdict_of
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.rundir import Scenario
-from tests.falsify import Judged, falsified
-from tests.freeze import RUNS, thawed
+from tests.golden_runs import RUNS, thawed
+from tests.history_mutations import Judged, falsified
 
 FROZEN = sorted(path.name for path in RUNS.iterdir() if (path / "judgments.json").exists())
 CLAIMS = catalogue.load([RUNS / "claims"])

@@ -19,7 +19,7 @@ from nodeproof.model.verdict import conforms
 from nodeproof.report import sections, svg, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.svg import Bar, Bracket, Curve, Lane, Mark, Picture, draw_rates, draw_timeline
-from tests.freeze import RUNS, thawed
+from tests.golden_runs import RUNS, thawed
 from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, wall
 
 HOSTILE = "<script>alert(1)</script>\u202e\u05e9\u05dc\u05d5\u05dd\x1b[31m\x00\ud800" + "x" * 10_000

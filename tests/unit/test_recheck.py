@@ -19,7 +19,7 @@ import pytest
 from nodeproof import catalogue, cli, proc
 from nodeproof.model.problem import Problem
 from nodeproof.report import comparison, digest, junit, page, recheck, rundir, site, tables, timeline
-from tests.freeze import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
+from tests.golden_runs import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
 from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
 
 Json = Any

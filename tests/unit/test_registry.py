@@ -63,9 +63,9 @@ def test_lab_started_by_a_person_is_the_default(name: str | None, meant: str) ->
     ("labs", "name", "message"),
     [
         ({}, None, "no lab is up"),
-        ({"p-1": True, "p-2": True}, None, "2 labs are up: p-1, p-2"),
-        ({"p-1": False, "p-2": False}, None, "2 labs are up: p-1, p-2"),
-        ({"p-1": True}, "p-9", "no lab 'p-9'; 1 labs are up: p-1"),
+        ({"p-1": True, "p-2": True}, None, "2 labs are up .*; choose one of: p-1, p-2"),
+        ({"p-1": False, "p-2": False}, None, "2 labs are up .*; choose one of: p-1, p-2"),
+        ({"p-1": True}, "p-9", "no lab 'p-9' is up .*; choose one of: p-1"),
     ],
     indirect=["labs"],
 )
@@ -86,7 +86,7 @@ def test_lab_of_another_version_is_reported(
     monkeypatch.setattr(registry, "RUNTIME_ROOT", tmp_path)
     with pytest.raises(Problem, match="another version of nodeproof") as error:
         registry.attach("p-000001")
-    assert error.value.line.endswith("nodeproof down --lab-name p-000001")
+    assert error.value.line.endswith("or run `nodeproof down --lab-name p-000001`")
 
 
 MINE, OTHER = "p-000001", "p-000002"
@@ -288,7 +288,7 @@ def test_status_of_another_version_is_a_problem(
 ) -> None:
     client = SupervisorClient(Path("p-000000/s"))
     monkeypatch.setattr(client, "_checked", lambda *_: status)
-    with pytest.raises(Problem, match=r"another version .* nodeproof down --lab-name p-000000"):
+    with pytest.raises(Problem, match=r"another version .*`nodeproof down --lab-name p-000000"):
         client.status()
 
 

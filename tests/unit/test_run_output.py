@@ -111,8 +111,8 @@ def test_failure_shows_frames_of_the_scenario_and_not_of_nodeproof(printed: Outp
         "ValueError: no answer from the helper",
         "helper.fetch()",
         'judge.window("monitoring.detection-time")',
-        "nodeproof.model.problem.Problem: claim monitoring.detection-time has no window (scenario); add "
-        "`window` to its YAML",
+        "nodeproof.model.problem.Problem: claim monitoring.detection-time has no window "
+        "(test_it.py::test_uses_the_judge_wrongly); add `window` to its YAML",
         'raise ValueError("no answer from the helper")',
     ]
     assert "judging.py" not in failures

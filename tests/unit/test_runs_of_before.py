@@ -11,7 +11,7 @@ import pytest
 from nodeproof import cli
 from nodeproof.report import allure, digest, rundir
 from nodeproof.report.recheck import differences, recheck
-from tests.freeze import thawed_run
+from tests.golden_runs import thawed_run
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, tell
 
 LEASE, TAINT = "heartbeat.lease-interval", "taints.unreachable-noexecute"

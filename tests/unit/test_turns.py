@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from tests.turns import alone, beside_others
+from tests.shared_lock import alone, beside_others
 from tests.waiting import eventually
 
 SOON_S, NOT_YET_S = 5.0, 0.2

@@ -133,7 +133,9 @@ def test_make_test_injects_and_heals_every_fault_of_process_labs(
 @pytest.mark.parametrize("component", [*COMPONENTS, "kubelet"])
 def test_make_test_alters_each_component_once(marks: Mapping[Test, frozenset[str]], component: str) -> None:
     tests = [
-        test for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks) if "test_component_falls.py" in test
+        test
+        for _kind, test in selected(BEFORE_A_PULL_REQUEST, marks)
+        if "test_component_mutations.py" in test
     ]
     assert [test for test in tests if test.endswith(f"[{component}]")], tests
 

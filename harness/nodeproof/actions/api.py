@@ -117,8 +117,8 @@ def send_request(
             effect. The action raises it for a POST without a name and for a path with a query.
     """
     if may_fail and method != "GET":
-        message = f"{method} {path} cannot have may_fail: only a GET changes nothing"
-        raise Problem(message, "scenario", "remove may_fail, or send a GET")
+        message = "may_fail is for GET only: another request may have taken effect"
+        raise Problem(message, f"{method} {path}", "remove may_fail, or send a GET")
 
     def do(context: ActionContext) -> Observation:
         if method != "POST":
@@ -188,17 +188,15 @@ def _created_path(path: str, body: Json) -> str:
     _refuse_query(path)
     name = str((body or {}).get("metadata", {}).get("name") or "")
     if name in ("", ".", ".."):
-        raise Problem(
-            f"POST {path}: an object without a name", "scenario", "name it, so that it can be removed"
-        )
+        raise Problem("the object has no name", f"POST {path}", "name it, so that it can be removed")
     return f"{path}/{quote(name, safe='')}"
 
 
 def _refuse_query(path: str) -> None:
     if "?" in path or "#" in path:
-        raise Problem(f"{path}: a path with a query", "scenario", "remove the query")
+        raise Problem("the path has a query or a fragment", path, "remove it")
     if "//" in path or path.endswith("/"):
-        raise Problem(f"{path}: a path with an empty segment", "scenario", "remove the segment")
+        raise Problem("the path ends with a slash or contains //", path, "remove the extra slash")
 
 
 def _without_secrets(answer: Mapping[str, Json]) -> Mapping[str, Json]:
@@ -236,13 +234,13 @@ def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
     if secret:
         raise Problem(
             f"kubectl {secret} may show a secret",
-            "scenario",
-            "its output is in the report: use another command",
+            "kubectl(...)",
+            "use another command: its output is in the report",
         )
     verb, names = next(iter(arguments), ""), _possible_names(arguments[1:])
     if verb in _CORDONS and any(map(_selects, arguments)):
         raise Problem(
-            f"kubectl {verb} by a selector", "scenario", "name the nodes, so that they can be uncordoned"
+            f"kubectl {verb} by a selector", "kubectl(...)", "name the nodes, so that they can be uncordoned"
         )
     command = f"kubectl {' '.join(arguments)}"
 

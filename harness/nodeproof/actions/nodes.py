@@ -133,7 +133,9 @@ def join(
             raise Problem(f"{node_zone} is not the scenario's zone", "join(...)", f"use {context.lab.zone}")
         for new_name in {name, node_name}:
             if fleet.has(new_name):
-                raise Problem(f"{new_name} exists already", f"lab {context.lab.name}", "use another name")
+                raise Problem(
+                    f"a node named {new_name} already exists", f"lab {context.lab.name}", "use another name"
+                )
         context.lab.safety.register_node(name, node_name)
         if context.recording is not None:
             options: Json = {"kubelet": kubelet, "flags": list(flags), "as": node_name}
@@ -255,7 +257,9 @@ def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: J
 def _joined(context: ActionContext, name: str) -> Machine:
     """Return a machine that the scenario joined. Raises Problem for every other machine."""
     if not context.lab.safety.has_joined(name):
-        raise Problem(f"{name} was not joined by the scenario", "scenario", "use a machine from join(...)")
+        raise Problem(
+            f"the scenario did not join {name}", f"lab {context.lab.name}", "use a machine from join(...)"
+        )
     return context.lab.fleet.machine(name)
 
 

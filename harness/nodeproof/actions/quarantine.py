@@ -48,9 +48,9 @@ def wait_podgc_quarantine(*nodes: str) -> Action[None]:
         api = context.lab.cluster.api
         if begun(api) == 0 or wait_until(lambda: _are_old(api, nodes), _TIMEOUT_S, _PERIOD_S):
             return
-        message = f"a Node was created again: one of {', '.join(nodes)} is younger than {OVER_S:g} s"
-        message += f" after a wait of {_TIMEOUT_S:g} s"
-        raise Problem(message, f"lab {context.lab.name}", "find out what creates it")
+        message = f"after {_TIMEOUT_S:g} s, a Node of {', '.join(nodes)} is younger than {OVER_S:g} s"
+        next_step = "something recreates it: look for its `create` requests in the lab's audit log"
+        raise Problem(message, f"lab {context.lab.name}", next_step)
 
     return Action(f"wait until no quarantine of an earlier {' or '.join(nodes)} is left", do)
 

@@ -193,7 +193,11 @@ def pod_of(over: Workload, *, on: str) -> Action[Pod]:
             labels = entry["metadata"].get("labels") or {}
             if labels.get(LABEL) == over.name and entry["spec"].get("nodeName") == on:
                 return Pod(over.namespace, str(entry["metadata"]["name"]), on)
-        raise Problem(f"workload {over.name} has no pod on {on}", "scenario", "wait for running_on first")
+        raise Problem(
+            f"workload {over.name} has no pod on {on}",
+            f"pod_of(..., on={on!r})",
+            "wait for its `running_on` first",
+        )
 
     return Action(f"find the pod of {over.name} on {on}", find)
 

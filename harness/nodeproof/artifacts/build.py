@@ -54,7 +54,7 @@ class Version:
         if match is None:
             raise Problem(
                 f"{text!r} is not a version of Kubernetes",
-                "kubernetes version",
+                "--kubernetes-version",
                 f"write it like {DEFAULT_KUBERNETES_VERSION}",
             )
         return Version(int(match[1]), match[2])

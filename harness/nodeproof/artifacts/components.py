@@ -73,6 +73,7 @@ PROXY = "kube-proxy"
 _MAY_LACK = ("etcd", HOLLOW, CLOUD, PROXY)
 _EXECUTABLE = "components"
 _MANIFEST = "manifest.json"
+_ADD_EXECUTABLES = "add it to this folder, or choose another folder with --components"
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def supplied_version(source: str) -> str:
     """Return the version of the API server in a folder of executables. Raises Problem if it has none."""
     bin_dir = _bin_of(Path(source).expanduser().resolve())
     if not (bin_dir / "kube-apiserver").is_file():
-        raise Problem("executables missing: kube-apiserver", str(bin_dir), "put them there under these names")
+        raise Problem("no executable kube-apiserver", str(bin_dir), _ADD_EXECUTABLES)
     return read_version("kube-apiserver", bin_dir / "kube-apiserver")
 
 
@@ -284,9 +285,7 @@ def _supplied(folder: Path, report: Report) -> Components:
     present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
     missing = [role for role in ROLES if role not in present and role not in _MAY_LACK]
     if missing:
-        raise Problem(
-            f"executables missing: {', '.join(missing)}", str(bin_dir), "put them there under these names"
-        )
+        raise Problem(f"no executable {', '.join(missing)}", str(bin_dir), _ADD_EXECUTABLES)
     hashes = {path: _sha256(path) for path in {(bin_dir / role).resolve() for role in present}}
     by_role = {
         role: Component(

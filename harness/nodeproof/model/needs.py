@@ -141,7 +141,7 @@ def _check_formula(value: Json, where: str) -> None:
 def _named(names: Json, what: str, valid_names: Iterable[str], where: str) -> frozenset[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         example = f'use a sequence, such as {what}s=("{min(valid_names)}",)'
-        raise Problem(f"{_MARKER}: {what}s is {names!r}", where, example)
+        raise Problem(f"{_MARKER}: {what}s is {names!r}, not a sequence", where, example)
     required = list(names)
     for name in required:
         if not isinstance(name, str) or name not in valid_names:

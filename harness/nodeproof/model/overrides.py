@@ -101,8 +101,8 @@ def parse(gates: Iterable[str], settings: Iterable[str]) -> Overrides:
     for text in settings:
         match = _SETTING.fullmatch(text)
         if match is None or match[1] not in COMPONENTS:
-            form = f"use COMPONENT.FLAG=VALUE or kubelet.FIELD=JSON, of {', '.join(COMPONENTS)}"
-            raise Problem(f"{text!r} sets nothing", SET_OPTION, form)
+            form = "use COMPONENT.FLAG=VALUE or kubelet.FIELD=VALUE; components are "
+            raise Problem(f"invalid setting {text!r}", SET_OPTION, form + ", ".join(COMPONENTS))
         component, name, value = match.groups()
         by_component.setdefault(component, {})[name] = _parse(value) if component == KUBELET else value
     return Overrides(dict(_parse_gate(gate) for text in gates for gate in text.split(",")), by_component)

@@ -26,7 +26,9 @@ def field_of(path: str, field: str) -> Probe:
     def read(lab: LabHandle) -> Json:
         document = lab.cluster.api.get(path)
         if document.get("kind") in ("Secret", "SecretList"):
-            raise Problem(f"{path} is a Secret", "scenario", "read an object that may be in a report")
+            raise Problem(
+                f"{path} is a Secret", "field_of(...)", "read another object: the value is in the report"
+            )
         return value_at(field, document)
 
     return Probe(field, path, read)
@@ -104,7 +106,9 @@ def described(node: str) -> Probe:
         completed = lab.cluster.run_kubectl(("describe", "node", node), COMMAND_TIMEOUT_S, "")
         if completed["status"] != 0:
             raise Problem(
-                f"kubectl describe: {completed['stderr']}".strip(), f"lab {lab.name}", "see its API server"
+                f"kubectl describe: {completed['stderr']}".strip(),
+                f"lab {lab.name}",
+                "see the log of kube-apiserver",
             )
         return sections(str(completed["stdout"]))
 

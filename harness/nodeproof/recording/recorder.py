@@ -211,7 +211,7 @@ class Recording:
             if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
                 self._end()
                 reason = f"no watch of all resources within {START_TIMEOUT_S:g} s"
-                raise Problem(reason, "recording", "see the API server's log")
+                raise Problem(reason, "recording", "see the log of kube-apiserver")
         self._start_thread(self._send_sentinels)
         period_s = self._context.sentinel_period_s
         self._start_thread(partial(measure_stalls, self.append, self._stopping, period_s, self._wall.look))

@@ -79,9 +79,9 @@ class Expectation:
         window = within or self.window
         if window is None:
             next_step = "pass `within=`, or add `window` to the claim's YAML"
-            raise Problem(f"{self.claim}: {event} has no window", "scenario", next_step)
+            raise Problem(f"{event} has no window", f"claim {self.claim}", next_step)
         if after is None:
-            raise Problem(f"{self.claim}: {event} has no anchor", "scenario", "pass `after=`")
+            raise Problem(f"{event} has no anchor", f"claim {self.claim}", "pass `after=`")
         return event.after(after, window)
 
 

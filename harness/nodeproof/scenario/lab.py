@@ -122,7 +122,8 @@ class Lab:
         """
         for node in action.affected_nodes:
             if node not in self.targets:
-                raise Problem(f"{node} is not a target", "scenario", "declare it: @needs(faulted=...)")
+                message = f"{action.text}: {node} is not a target"
+                raise Problem(message, f"lab {self._lab.name}", "declare it: @needs(faulted=...)")
         self._has_affected_nodes = self._has_affected_nodes or bool(action.affected_nodes)
         with self._step(action.text):
             return perform(action, ActionContext(self._lab, self.recording, self._collector.keep_clock))
@@ -204,7 +205,8 @@ class Lab:
         lost = [] if self._has_affected_nodes else [name for name in self._usable if _is_lost(history, name)]
         if lost:
             message = f"Ready is Unknown before the scenario affected a node: {', '.join(lost)}"
-            raise Problem(message, "scenario", "see the controller manager's log, or retry on an idle host")
+            next_step = "see the log of kube-controller-manager, or run the scenario again on an idle host"
+            raise Problem(message, f"lab {self._lab.name}", next_step)
         self._has_affected_nodes = True
 
     def _wait_for_heartbeat(self, node: str) -> None:
@@ -226,15 +228,15 @@ class Lab:
         """
         if not can_be_waited_for(check):
             raise Problem(
-                f"cannot wait for {describe(check)}",
-                "scenario",
-                "it is decided when the recording ends: use `claim(...).expect_later(...)`",
+                f"cannot wait for {describe(check)}: it is decided when the recording ends",
+                "lab.wait_for(...)",
+                "use `claim(...).expect_later(...)`",
             )
         try:
             refuse(check, self.history(), self.configuration)
         except LookupError as error:
             raise Problem(
-                str(error), "scenario", f"check the resources and fields of {describe(check)}"
+                str(error), "lab.wait_for(...)", f"check the resources and fields of {describe(check)}"
             ) from error
         with self._step(f"wait for {describe(check)}"):
             self._lab.wait_for(self._recording(), check, self._on_wait)
@@ -258,14 +260,13 @@ class Lab:
         """Raise Problem unless a moment came in time for the scenario, although no claim promises it."""
         occurrence, start = self.find(moment), self.find(after)
         if occurrence is None or start is None or occurrence.t - start.t >= within_s:
-            raise Problem(
-                f"{moment} did not come within {within_s:g} s after {after}", "scenario", "run it again"
-            )
+            message = f"{moment} did not come within {within_s:g} s after {after}"
+            raise Problem(message, f"lab {self._lab.name}", "run the scenario again on an idle host")
 
     def assume(self, so: bool, what: str, next_step: str) -> None:
         """Raise Problem unless the lab is as the scenario needs it."""
         if not so:
-            raise Problem(f"this lab is not {what}", "scenario", next_step)
+            raise Problem(f"this lab is not {what}", f"lab {self._lab.name}", next_step)
 
     def check_not_due(self, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
         """Raise HostTooLoaded if the scenario came too late to change the time of an event.
@@ -289,7 +290,7 @@ class Lab:
 
     def _recording(self) -> Recording:
         if self.recording is None:
-            raise Problem("nothing is being recorded", "scenario", "use `with lab.record():` around it")
+            raise Problem("nothing is being recorded", f"lab {self._lab.name}", "use `with lab.record():`")
         return self.recording
 
 
@@ -302,7 +303,7 @@ def check_not_due(history: History, event: Moment, change: Moment, since: Moment
     if occurrence is not None and occurrence.t - start.t < due_s:
         return
     elapsed = f"{change} occurred {changed.t - start.t:.1f} s after {since}: {event} may have been due before"
-    raise HostTooLoaded(elapsed, "scenario", "run it again on an idle host")
+    raise HostTooLoaded(elapsed, "lab.check_not_due(...)", "run the scenario again on an idle host")
 
 
 def _targets(lab: LabHandle, needs: Needs) -> list[str]:

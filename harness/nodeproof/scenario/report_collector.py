@@ -54,7 +54,9 @@ class ReportCollector:
 
     def _clock(self, node: str) -> BootClock:
         if node not in self._clocks:
-            raise Problem(f"the clock of {node} was not measured", "scenario", "run a witness there first")
+            raise Problem(
+                f"the clock of {node} was not measured", "lab.collect(...)", "run a witness on it first"
+            )
         return self._clocks[node]
 
     def _present_clock(self, node: str) -> BootClock:

@@ -98,7 +98,10 @@ def _collect(paths: Sequence[str]) -> _Collection:
     if status != pytest.ExitCode.OK:
         last_line = next((line for line in reversed(output.getvalue().splitlines()) if line), "")
         raise Problem(
-            "the scenarios cannot be collected", ", ".join(paths) or "shipped", "see below", last_line
+            "the scenarios cannot be collected",
+            ", ".join(paths) or "shipped",
+            "correct the error below",
+            last_line,
         )
     return collection
 

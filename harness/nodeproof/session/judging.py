@@ -43,6 +43,7 @@ class Unproven(Exception):
 class Judge:
     """The fixture `judge`: collects checks of the recording, which are evaluated when the scenario ends."""
 
+    nodeid: str
     declared: tuple[str, ...]
     claims: Mapping[str, Claim] = field(default_factory=dict)
     judgments: list[Judgment] = field(default_factory=list)
@@ -55,9 +56,8 @@ class Judge:
         """
         if claim not in self.declared:
             declared = ", ".join(self.declared)
-            raise Problem(
-                f"{claim} is judged, but @claims has {declared} only", "scenario", "add it to @claims"
-            )
+            message = f"claim {claim} is not declared in @claims ({declared})"
+            raise Problem(message, self.nodeid, f'add it to @claims, or use the fixture claim("{claim}")')
         self.judgments.append(Judgment(claim, check))
 
     def window(self, claim: str) -> WindowSpec:
@@ -68,7 +68,7 @@ class Judge:
         """
         window = self.shipped_window(claim)
         if window is None:
-            raise Problem(f"claim {claim} has no window", "scenario", "add `window` to its YAML")
+            raise Problem(f"claim {claim} has no window", self.nodeid, "add `window` to its YAML")
         return window
 
     def shipped_window(self, claim: str) -> WindowSpec | None:

@@ -152,7 +152,9 @@ def resolve(options: Options, workers: int = 0) -> Options:
     """
     if options.topology.entries and (options.nodes or options.zones):
         raise Problem(
-            "the topology file already sets nodes and zones", "--topology", "leave --nodes and --zones out"
+            "the topology file already sets nodes and zones",
+            "--topology",
+            "remove --nodes and --zones, or --topology",
         )
     options = replace(options, lab=options.lab or DEFAULT_KIND.name)
     if options.profile:

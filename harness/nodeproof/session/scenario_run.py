@@ -115,7 +115,7 @@ class ScenarioRun:
 
     def new_judge(self) -> Judge:
         """Return the fixture `judge`."""
-        self.judge = Judge(markers.declared(self.item), self.session.claims)
+        self.judge = Judge(self.nodeid, markers.declared(self.item), self.session.claims)
         return self.judge
 
     def close(self, error: Exception | None) -> None:

@@ -189,8 +189,8 @@ def _changing(lock: Path, lab: str) -> Iterator[None]:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not wait_until(lambda: try_lock(descriptor), _LOCK_TIMEOUT_S, _LOCK_PERIOD_S):
-            message = f"another worker is starting {lab}"
-            raise Problem(message, str(lock), "see why that takes so long")
+            message = f"another worker is still starting {lab} after {_LOCK_TIMEOUT_S:g} s"
+            raise Problem(message, str(lock), "see the lab's logs in the run folder, then run again")
         yield
     finally:
         os.close(descriptor)

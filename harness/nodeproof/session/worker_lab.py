@@ -177,7 +177,7 @@ class WorkerLab(ABC):
         """Check that all nodes are in service: nobody but this run uses them. Raises Problem."""
         if self.handle.out_of_service:
             nodes = f"out of service: {with_reasons(self.handle.out_of_service)}"
-            raise Problem(nodes, f"lab {self.handle.name}", "see the scenario before")
+            raise Problem(nodes, f"lab {self.handle.name}", "see the previous scenario of this worker")
 
     @abstractmethod
     def _release(self) -> None:
@@ -374,10 +374,12 @@ class Settling:
         try:
             missing = fewer(before, watches(self._lab.cluster.api))
         except ApiError as error:
-            raise Problem(f"no answer by the API server: {error}", where, "see its logs") from error
+            raise Problem(
+                f"no answer by the API server: {error}", where, "see the log of kube-apiserver"
+            ) from error
         if missing:
             message = f"controllers do not watch again: {', '.join(missing)}"
-            raise Problem(message, where, "see the controller manager's log")
+            raise Problem(message, where, "see the log of kube-controller-manager")
 
 
 class StandingFaultFailed(Problem):

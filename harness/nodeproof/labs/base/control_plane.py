@@ -255,7 +255,9 @@ def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
         )
     except (OSError, http.client.HTTPException) as error:
         raise Problem(
-            f"the API server is not ready after {READY_TIMEOUT_S:g} s: {error}", "lab", "see its logs"
+            f"the API server is not ready after {READY_TIMEOUT_S:g} s: {error}",
+            "lab",
+            "see the log of kube-apiserver",
         ) from error
 
 

@@ -49,7 +49,9 @@ class Shape:
         if self.cpus % self.numa_nodes or self.memory_mib % self.numa_nodes:
             hardware = f"{self.cpus} CPUs and {self.memory_mib} MiB"
             raise Problem(
-                f"{hardware} do not split evenly into {self.numa_nodes} NUMA nodes", "shape", "use multiples"
+                f"{hardware} do not split evenly into {self.numa_nodes} NUMA nodes",
+                "shape",
+                f"use multiples of {self.numa_nodes}",
             )
 
 

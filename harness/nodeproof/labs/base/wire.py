@@ -207,8 +207,8 @@ class SupervisorClient:
             return LabStatus.from_json(reply)
         except (KeyError, TypeError) as error:
             lab = self.path.parent.name
-            message = f"another version of nodeproof started it: {error}"
-            next_step = f"use that version, or end it: nodeproof down --lab-name {lab}"
+            message = f"another version of nodeproof started this lab: its status is not readable ({error})"
+            next_step = f"use that version, or run `nodeproof down --lab-name {lab}`"
             raise Problem(message, f"lab {lab}", next_step) from error
 
     def logs(self) -> int:
@@ -252,7 +252,7 @@ class SupervisorClient:
                 send(sock, request)
                 return receive(sock)
             except (OSError, EOFError) as error:
-                message = f"its supervisor did not answer {request['verb']}: {error}"
+                message = f"the supervisor did not answer {request['verb']}: {error}"
                 raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS) from error
 
     def _connect(self, timeout_s: float) -> socket.socket:
@@ -264,7 +264,7 @@ class SupervisorClient:
             sock.close()
             where = f"lab {self.path.parent.name}"
             raise Problem(
-                f"its supervisor does not answer: {error}", where, "run `nodeproof down`"
+                f"the supervisor does not answer: {error}", where, "run `nodeproof down`"
             ) from error
         return sock
 

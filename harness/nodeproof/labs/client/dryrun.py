@@ -117,4 +117,6 @@ def _run(argv: Sequence[str], stdin: str = "") -> proc.Result:
     try:
         return proc.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin, check=False)
     except proc.CommandFailed as error:
-        raise Problem(f"{argv[0]} does not end", _WHERE, "check the executable", error.output) from error
+        message = f"{argv[0]} did not exit within {_TIMEOUT_S:g} s when its settings were checked"
+        next_step = "try again on an idle machine, or use other executables (--components)"
+        raise Problem(message, _WHERE, next_step, error.output) from error

@@ -339,7 +339,7 @@ class LabHandle:
         if lost:
             names = ", ".join(lost)
             message = f"nodes lost while the lab stalled are not back after {CLEAN_TIMEOUT_S:g} s: {names}"
-            raise HostTooLoaded(message, f"lab {self.name}", "run it again on an idle host")
+            raise HostTooLoaded(message, f"lab {self.name}", "run the scenario again on an idle host")
         # Let the eviction rate limiter refill after their taints.
         _sleep_until(time.monotonic() + 1 / self.configuration["E"])
 
@@ -499,5 +499,7 @@ def resize(lab: LabHandle, nodes: int) -> None:
     count = len(lab.fleet.nodes())
     if count != nodes:
         raise Problem(
-            f"{count} nodes instead of {nodes}", f"lab {lab.name}", "a dedicated lab is used instead"
+            f"the lab has {count} nodes after resizing, not {nodes}",
+            f"lab {lab.name}",
+            "nothing to do: a dedicated lab is used instead",
         )

@@ -42,9 +42,9 @@ def spec_of(name: str) -> LabSpec:
         return LabSpec.from_json((_folder(name) / "spec.json").read_text())
     except ValueError as error:
         raise Problem(
-            f"another version of nodeproof started it: {error}",
+            f"another version of nodeproof started this lab: {error}",
             f"lab {name}",
-            f"use that version, or end it: nodeproof down --lab-name {name}",
+            f"use that version, or run `nodeproof down --lab-name {name}`",
         ) from error
 
 
@@ -78,12 +78,10 @@ def default_lab(name: str | None) -> str:
     for chosen in (by_hand, names):
         if name is None and len(chosen) == 1:
             return chosen[0]
-    labs_up = "no lab is up" if not names else f"{len(names)} labs are up: {', '.join(names)}"
-    raise Problem(
-        labs_up if name is None else f"no lab {name!r}; {labs_up}",
-        "--lab-name",
-        "run `nodeproof up`, or name one",
-    )
+    if not names:
+        raise Problem("no lab is up", str(RUNTIME_ROOT), "start one with `nodeproof up`")
+    message = f"{len(names)} labs are up" if name is None else f"no lab {name!r} is up"
+    raise Problem(message, "--lab-name", f"choose one of: {', '.join(names)}")
 
 
 def _is_by_hand(lab: str) -> bool:

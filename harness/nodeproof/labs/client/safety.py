@@ -244,7 +244,8 @@ class Safety:
     def _check_gone(self, path: str, uid: str) -> None:
         """Raise Problem while the object exists, ApiError (404) if none does; ignore a namesake."""
         if self._api.get(path)["metadata"]["uid"] == uid:
-            raise Problem(f"{path} is still there", "the API", "wait")
+            message = f"{path} still exists after its deletion"
+            raise Problem(message, "the API", "see its finalizers with `nodeproof kubectl get ... -o yaml`")
 
     def heal_unfinished(self) -> list[str]:
         """Heal what an earlier run left; return what could not be proven healed.

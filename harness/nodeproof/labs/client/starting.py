@@ -45,6 +45,7 @@ Json = Any
 _LEAST_MIB, _MOST_MIB = 768, 65536
 _MOST_CPUS = 64
 _SHOWN = 80
+_EXAMPLES = "examples are in infra/topology"
 _KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
 
 
@@ -81,16 +82,13 @@ def read_topology(file: str) -> Topology:
     try:
         topology = plain(catalogue.read(path), file)
     except OSError as error:
-        raise Problem(f"cannot read the topology: {error}", str(path), "see infra/topology") from error
+        message = f"cannot read the topology: {error.strerror}"
+        raise Problem(message, str(path), _EXAMPLES) from error
     except Problem as problem:
-        raise Problem(
-            f"cannot read the topology: {problem.what}", problem.where, "see infra/topology"
-        ) from problem
+        raise Problem(f"cannot read the topology: {problem.what}", problem.where, _EXAMPLES) from problem
     nodes = topology.get("nodes") if isinstance(topology, dict) and set(topology) == {"nodes"} else None
     if not isinstance(nodes, list) or not nodes:
-        raise Problem(
-            "a topology must be a list of `nodes` and nothing else", str(path), "see infra/topology"
-        )
+        raise Problem("a topology must be a list of `nodes` and nothing else", str(path), _EXAMPLES)
     entries = tuple(_entry(node, f"{path}, node {number}") for number, node in enumerate(nodes, 1))
     for name, count in Counter(entry.name for entry in entries).items():
         if count > 1:
@@ -311,7 +309,7 @@ def _end(spec: LabSpec, child: proc.Process) -> None:
     try:
         child.wait(timeout=END_TIMEOUT_S)
     except proc.TimeoutExpired as error:
-        raise Problem("its supervisor does not end", f"lab {spec.lab}", "run `nodeproof down`") from error
+        raise Problem("the supervisor did not end", f"lab {spec.lab}", "run `nodeproof down`") from error
 
 
 def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None:

@@ -268,7 +268,7 @@ def wait_gone(folder: Path) -> None:
     """Wait until a lab's folder is gone. Raises Problem if it stays."""
     remaining = wait_until_empty(lambda: [str(folder)] if folder.exists() else [], timeout_s=DOWN_TIMEOUT_S)
     if remaining:
-        raise Problem(f"{folder} is still there after {DOWN_TIMEOUT_S:g} s", "lab", "run `nodeproof down`")
+        raise Problem(f"{folder} still exists after {DOWN_TIMEOUT_S:g} s", "lab", "run `nodeproof down`")
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,9 @@ class Guests:
         """
         check_node_name(spec.name)
         if spec.name in self._specs:
-            raise Problem(f"node {spec.name} exists already", f"lab {self._lab.lab}", "choose another name")
+            raise Problem(
+                f"a node named {spec.name} already exists", f"lab {self._lab.lab}", "choose another name"
+            )
         home = self._home(spec.name)
         home.mkdir()
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nodeproof import proc
 from nodeproof.hints import MACHINES, hint_for
 from nodeproof.labs.base.mounts import ETC, logs_in, run_mount
-from nodeproof.labs.base.processes import LIMIT_BYTES, Processes
+from nodeproof.labs.base.processes import LIMIT_BYTES, Processes, last_console_lines
 from nodeproof.labs.kinds.libvirt.domain_xml import pool_xml
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import retry_on
@@ -29,6 +29,7 @@ URI = f"qemu+unix:///system?socket={_SOCKET}"
 VIRSH = ("virsh", "-q", "-c", URI)
 """The command that queries the lab's libvirtd, to be run inside the lab by clients outside of it."""
 _START_TIMEOUT_S = 30.0
+_LOG_LINES = 20
 _CPU_FACTS = ("vendor_id", "model name", "flags")
 
 # libvirtd refuses to run QEMU on a host without this user, although QEMU runs as root here.
@@ -163,8 +164,8 @@ class Hypervisor:
         try:
             return retry_on(self._try_to_connect, OutsideError, timeout_s=_START_TIMEOUT_S)
         except OutsideError as error:
-            message = f"libvirtd does not answer after {_START_TIMEOUT_S:g} s"
-            raise Problem(message, "libvirt lab", "see libvirtd's log", str(error)) from error
+            message = f"libvirtd does not answer after {_START_TIMEOUT_S:g} s: {error}"
+            raise self._problem(message, "libvirtd") from error
 
     def _try_to_connect(self) -> Domains:
         # The binding is an optional extra: a lab of process nodes does not need it.
@@ -173,8 +174,14 @@ class Hypervisor:
         died = self._processes.died()
         for daemon in ("virtlogd", "libvirtd"):
             if daemon in died:
-                raise Problem(f"{daemon} {died[daemon]}", "libvirt lab", f"see {daemon}.log")
+                raise self._problem(f"{daemon} ended: {died[daemon]}", daemon)
         return Domains(URI)
+
+    def _problem(self, message: str, daemon: str) -> Problem:
+        """Return a problem with the last lines of a daemon's log."""
+        log = (logs_in(self._memory) / f"{daemon}.log").read_text(errors="replace")
+        lines = last_console_lines(log, _LOG_LINES)
+        return Problem(message, f"lab {self._lab_folder.name}", "its last log lines follow", lines)
 
 
 def _cpu() -> list[str]:

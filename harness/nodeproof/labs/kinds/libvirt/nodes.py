@@ -254,7 +254,7 @@ class Restorer:
         self.snapshots.prune(key, blank.name)
         snapshot = self.snapshots.find(key)
         if snapshot is None:
-            raise Problem("a fresh snapshot cannot be read back", key, "look for free space in the cache")
+            raise Problem("a fresh snapshot cannot be read back", key, "free some space in the cache")
         self._restore(snapshot, blank)
         return True
 

@@ -80,10 +80,12 @@ class ProcessNodes:
         """Write the node's seed and power it on, without its kubelet. Raises Problem, CommandFailed."""
         check_node_name(spec.name)
         if spec.name in self._nodes:
-            raise Problem(f"node {spec.name} exists already", f"lab {self._lab.lab}", "choose another name")
+            raise Problem(
+                f"a node named {spec.name} already exists", f"lab {self._lab.lab}", "choose another name"
+            )
         if spec.shape != DEFAULT_SHAPE:
             raise Problem(
-                f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "process nodes have no shape"
+                f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "use a lab of virtual machines"
             )
         seed.write(self._home(spec), self._lab, spec, self._authority, self._settings)
         self._nodes[spec.name] = RunningNode(spec, None)
@@ -98,7 +100,7 @@ class ProcessNodes:
         _overwrite(self._home(node.spec) / "boot_id", f"{uuid.uuid4()}\n")
         child = self._processes.start(f"node-{name}", self._first_process(node.spec), node=name)
         try:
-            pid = _child_of(child.pid)
+            pid = _child_of(child.pid, name, self._lab.lab)
             network.connect_node(node.spec, pid)
             network.set_links(node.spec, self._unplugged_networks(name), "down")
         except BaseException:
@@ -379,11 +381,12 @@ def _touch(address: str) -> None:
     socket.create_connection((address, SSH_PORT), timeout=1.0).close()
 
 
-def _child_of(parent: int) -> int:
-    """Return the process that `unshare --fork` created. Raises Problem if it does not appear."""
+def _child_of(parent: int, node: str, lab: str) -> int:
+    """Return the process of a node that `unshare --fork` created. Raises Problem if it does not appear."""
     pids = wait_until(lambda: children_of(parent), _SPAWN_TIMEOUT_S, 0.01)
     if not pids:
-        raise Problem(f"no first process within {_SPAWN_TIMEOUT_S:g} s", "process node", "see the node's log")
+        message = f"node {node} has no first process after {_SPAWN_TIMEOUT_S:g} s"
+        raise Problem(message, f"lab {lab}", f"see node-{node}.log")
     return pids[0]
 
 

@@ -1,4 +1,4 @@
-"""Tests of several workers side by side, and one that nobody else's runs beside."""
+"""A lock on a file that tests of several workers share, or that one test holds alone."""
 
 from __future__ import annotations
 

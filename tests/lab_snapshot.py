@@ -30,7 +30,7 @@ TIMERS = ["systemctl", "list-units", "--plain", "--no-legend", "nodeproof-heal-*
 _VIRSH = ["virsh", "-q", "-c", "qemu+unix:///system?socket=/run/libvirt/libvirt-sock"]
 
 
-def census(lab: LabHandle) -> list[str]:
+def snapshot(lab: LabHandle) -> list[str]:
     """List processes, namespaces, mounts, nft tables, libvirt's objects, files and cluster objects of a lab.
 
     Raises ApiError, MachineError while something of it does not answer.

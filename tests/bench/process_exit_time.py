@@ -1,6 +1,6 @@
 """How long (s) a bare command takes until a process is gone, as JSON: run inside a lab.
 
-`gone.py PID COMMAND...`. Standard library only.
+`process_exit_time.py PID COMMAND...`. Standard library only.
 """
 
 from __future__ import annotations

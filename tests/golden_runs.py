@@ -1,4 +1,4 @@
-"""`python -m tests.freeze SCENARIO NAME`: keep a stored scenario as `tests/runs/NAME`.
+"""`python -m tests.golden_runs SCENARIO NAME`: keep a stored scenario as `tests/runs/NAME`.
 
 SCENARIO is a folder below `scenarios` of a run; unit tests judge what is kept again.
 """

@@ -23,7 +23,7 @@ from nodeproof.model.judgment import Check, Judgment, Moment
 from nodeproof.model.pod_log import STARTED
 from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
-from tests.insertion import CHANGES, insert_moment, written_then
+from tests.synthetic_events import CHANGES, insert_moment, written_then
 
 Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"

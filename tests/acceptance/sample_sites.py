@@ -66,7 +66,7 @@ def write_run(run: Path, rows: Rows, picture: Path, facts: RunFacts | None) -> d
     return pages
 
 
-def three_nights(out: Path, picture: Path) -> Nights:
+def three_runs(out: Path, picture: Path) -> Nights:
     """Write three runs in which two scenarios begin to deviate, one after the other."""
     runs, pages = [], []
     for night, (lease, detection) in enumerate([(CONFORMS,) * 2, (DEVIATES, CONFORMS), (DEVIATES,) * 2], 1):

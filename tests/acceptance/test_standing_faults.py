@@ -62,7 +62,7 @@ def test_second(lab: Lab, judge: Judge) -> None:
 
 @pytest.fixture
 def scenarios(tmp_path: Path) -> str:
-    path = tmp_path / "test_standing.py"
+    path = tmp_path / "test_standing_faults.py"
     path.write_text(SCENARIOS)
     return str(path)
 
