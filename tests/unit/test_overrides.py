@@ -89,11 +89,11 @@ def test_options_are_parsed() -> None:
         (["A"], [], r"'A' is not a feature gate \(--feature-gates\); use NAME=true or NAME=false"),
         (["A=yes"], [], "'A=yes' is not a feature gate"),
         (["A=true,"], [], "'' is not a feature gate"),
-        ([], ["maxPods=50"], r"'maxPods=50' sets nothing \(--set\); use COMPONENT.FLAG=VALUE"),
-        ([], ["kubelet.maxPods"], "sets nothing"),
-        ([], ["kubectl.v=4"], "sets nothing .* of etcd, kube-apiserver"),
-        ([], ["kubelet.--v=4"], "sets nothing"),
-        ([], ["kubelet.memorySwap.swapBehavior=NoSwap"], "sets nothing .* or kubelet.FIELD=JSON"),
+        ([], ["maxPods=50"], r"'maxPods=50' is not a setting \(--set\); use COMPONENT.FLAG=VALUE"),
+        ([], ["kubelet.maxPods"], "is not a setting"),
+        ([], ["kubectl.v=4"], "is not a setting .* of etcd, kube-apiserver"),
+        ([], ["kubelet.--v=4"], "is not a setting"),
+        ([], ["kubelet.memorySwap.swapBehavior=NoSwap"], "is not a setting .* or kubelet.FIELD=JSON"),
     ],
 )
 def test_malformed_option_is_refused_in_one_line(

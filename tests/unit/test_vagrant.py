@@ -64,7 +64,7 @@ def test_only_the_link_state_of_one_card_is_changed(state: str) -> None:
 
 
 def test_machine_without_the_card_is_refused() -> None:
-    with pytest.raises(ValueError, match="no card"):
+    with pytest.raises(ValueError, match="no network card"):
         card_xml(DESCRIBED, mac("data", 7), "up")
 
 

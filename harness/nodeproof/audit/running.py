@@ -108,7 +108,7 @@ def look(api: Api) -> Cluster:
         nodes, leases = (_by_name(api.get(WATCHED[resource])["items"]) for resource in RECORDED)
     except ApiError as error:
         if error.status in (401, 403):
-            step = "see which rights it needs: nodeproof audit --rbac"
+            step = "see which permissions it needs: nodeproof audit --rbac"
             raise Problem(f"the API server refuses: {error}", "audit", step) from error
         step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
         raise Problem(f"the API server does not answer: {error}", "audit", step) from error

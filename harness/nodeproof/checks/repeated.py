@@ -57,7 +57,7 @@ def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment)
         ValueError: The range is invalid.
     """
     if not 0 <= low <= high:
-        raise ValueError(f"{low} to {high} times")
+        raise ValueError(f"invalid range: {low} to {high} (need 0 <= low <= high)")
     return _counted(event, low, high, after=after, until=until)
 
 
@@ -157,7 +157,7 @@ def rate(times: Sequence[float], error_s: float) -> tuple[float, float, float]:
         ValueError: There are fewer than two times.
     """
     if len(times) < 2:
-        raise ValueError("one occurrence is no rate")
+        raise ValueError("a rate needs at least two occurrences")
     gaps, duration_s = len(times) - 1, times[-1] - times[0]
     shortest_s = max(duration_s - error_s, 1e-9)
     return gaps / max(duration_s, 1e-9), gaps / (duration_s + error_s), gaps / shortest_s
@@ -213,7 +213,7 @@ def doubled(
         ValueError: The waits do not grow.
     """
     if not 0 < first_s < most_s:
-        raise ValueError(f"waits from {first_s:g} up to {most_s:g} s")
+        raise ValueError(f"need 0 < first_s < most_s, not first_s={first_s:g} and most_s={most_s:g}")
     return _doubled(event, first_s, most_s, takes_s=takes_s, at_least=at_least, after=after, until=until)
 
 
@@ -299,7 +299,7 @@ def in_bursts(
         ValueError: A burst is empty.
     """
     if not runs or any(times < 1 for _event, times in runs):
-        raise ValueError(f"a burst of {[times for _event, times in runs]} times")
+        raise ValueError(f"each burst needs at least one event: {[times for _event, times in runs]}")
     stored = [{"event": event.to_json(), "times": times} for event, times in runs]
     return _in_bursts(stored, window=apart, at_least=at_least, after=after, until=until)
 
@@ -406,7 +406,7 @@ def writes_more_than(event: Moment, other: Moment, times: float, *, after: Momen
         ValueError: `times` is not positive.
     """
     if times <= 0:
-        raise ValueError(f"{times} times")
+        raise ValueError(f"times must be positive, not {times}")
     return _outweighs(event, other, times, after=after, until=until)
 
 

@@ -94,7 +94,7 @@ def parse(gates: Iterable[str], settings: Iterable[str]) -> Overrides:
         match = _SETTING.fullmatch(text)
         if match is None or match[1] not in COMPONENTS:
             form = f"use COMPONENT.FLAG=VALUE or kubelet.FIELD=JSON, of {', '.join(COMPONENTS)}"
-            raise Problem(f"{text!r} sets nothing", SET_OPTION, form)
+            raise Problem(f"{text!r} is not a setting", SET_OPTION, form)
         component, name, value = match.groups()
         by_component.setdefault(component, {})[name] = _parse(value) if component == KUBELET else value
     return Overrides(dict(_parse_gate(gate) for text in gates for gate in text.split(",")), by_component)

@@ -173,7 +173,9 @@ class WorkerLab(ABC):
         """Check that all nodes are in service: nobody but this run uses them. Raises Problem."""
         if self.handle.out_of_service:
             nodes = f"out of service: {with_reasons(self.handle.out_of_service)}"
-            raise Problem(nodes, f"lab {self.handle.name}", "see the scenario before")
+            raise Problem(
+                nodes, f"lab {self.handle.name}", "see the log of the previous scenario; run `nodeproof heal`"
+            )
 
     @abstractmethod
     def _release(self) -> None:

@@ -488,5 +488,5 @@ def resize(lab: LabHandle, nodes: int) -> None:
     count = len(lab.fleet.nodes())
     if count != nodes:
         raise Problem(
-            f"{count} nodes instead of {nodes}", f"lab {lab.name}", "a dedicated lab is used instead"
+            f"{count} nodes instead of {nodes}", f"lab {lab.name}", "nothing to do: a dedicated lab is used"
         )

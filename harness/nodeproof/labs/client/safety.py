@@ -244,7 +244,9 @@ class Safety:
     def _check_gone(self, path: str, uid: str) -> None:
         """Raise Problem while the object exists, ApiError (404) if none does; ignore a namesake."""
         if self._api.get(path)["metadata"]["uid"] == uid:
-            raise Problem(f"{path} is still there", "the API", "wait")
+            raise Problem(
+                f"{path} still exists", "the API", "wait until it is removed, or run `nodeproof heal`"
+            )
 
     def heal_unfinished(self) -> list[str]:
         """Heal what an earlier run left; return what could not be proven healed.
