@@ -15,7 +15,7 @@ ALLOCATED_S, FREED_S, UP_S = 5.0, 60.0, 60.0
 
 
 @needs(nodes=(2,), components=(MANAGER,), lasts="60")
-def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Lab, claim: Expectations) -> None:
+def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: Expectations) -> None:
     """The lab's own nodes keep their ranges: a Node cannot lose its range."""
     released = claim("cidr.released")
     mark = uuid.uuid4().hex[:8]

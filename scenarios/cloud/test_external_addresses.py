@@ -19,7 +19,7 @@ def external_ip(node: str, address: str) -> Moment:
 
 
 @needs(nodes=3, components=(CLOUD,), lasts="35")
-def test_node_has_the_external_addresses_that_its_cloud_reports(lab: Lab, claim: Expectations) -> None:
+def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectations) -> None:
     """One is its machine's own on a network outside the cluster; no machine has the other one."""
     node = "clouded"
 

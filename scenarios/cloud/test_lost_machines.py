@@ -22,7 +22,7 @@ def absence(seconds: float) -> windows.WindowSpec:
 
 
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), lasts="G + 14P + 20")
-def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Lab, claim: Expectations) -> None:
+def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports a healthy node gone, and a lost one existing until it reports it gone, too."""
     off, lost = lab.targets
     labels: dict[str, Mapping[str, str]] = {node: lab.labels(node) for node in lab.targets}

@@ -5,7 +5,7 @@ from nodeproof.scenario.kubernetes import UNSCHEDULABLE
 
 
 @needs(nodes=2, lasts="6R")
-def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
+def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
     node, quiet, uncordon = lab.target, windows.absence(lab.quiet_s), actions.kubectl("uncordon", lab.target)
     taint = node.taint(UNSCHEDULABLE, "NoSchedule")
     blocks, display = claim("cordon.blocks-new-pods"), claim("cordon.display")

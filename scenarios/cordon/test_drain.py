@@ -9,9 +9,7 @@ DRAIN_FLAGS = ("--force", "--timeout=30s")
 
 
 @needs(nodes=3, faulted=1, lasts="4P + 35")
-def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
     node = lab.target
     daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))

@@ -12,9 +12,7 @@ FREED = windows.up_to(f"80 + {PLACED_S}")
 
 
 @needs(nodes=3, faulted=2, lasts="110")
-def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, claim: Expectations) -> None:
     """The kubelet runs on and does not register again.
 
     The collector runs every 20 s and removes pods whose Node was missing for 40 s (gcCheckPeriod and

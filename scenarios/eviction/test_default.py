@@ -5,16 +5,14 @@ from nodeproof.scenario.kubernetes import UNREACHABLE
 
 
 @needs(nodes=2)
-def test_tolerations_that_an_api_server_without_flags_gives(lab: Lab, claim: Expectations) -> None:
+def test_api_server_default_tolerations_are_300_s(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         for constant in ("default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"):
             claim("eviction.default-tolerations-injected").expect_later(checks.default_of(constant))
 
 
 @needs(nodes=2, faulted=1, profile="documented", lasts="G + T + 20")
-def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_of_unreachable_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))
     unreachable = node.taint(UNREACHABLE, "NoExecute").added

@@ -8,9 +8,7 @@ PLACED = windows.prompt(5.0)
 
 
 @needs(nodes=2, faulted=1, lasts="20")
-def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expectations) -> None:
     node, other = lab.target, lab.others[0]
     pod = lab.run(actions.run_pod(on=node))
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}

@@ -5,9 +5,7 @@ from nodeproof.scenario.kubernetes import NOT_READY
 
 
 @needs(nodes=2, faulted=1, profile="documented", lasts="T + 25")
-def test_pods_without_own_tolerations_leave_a_not_ready_node_after_300_s(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_of_not_ready_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
     node, eviction = lab.target, claim("eviction.after-five-minutes-not-ready")
     pod = lab.run(actions.run_pod(on=node))
     no_execute = node.taint(NOT_READY, "NoExecute").added

@@ -9,7 +9,7 @@ LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 
 
 @needs(nodes=2, faulted=1, lasts="G + T + 4P + 45")
-def test_a_static_pod_stays_on_an_unreachable_node(lab: Lab, claim: Expectations) -> None:
+def test_static_pod_of_unreachable_node_is_not_evicted(lab: Lab, claim: Expectations) -> None:
     """Another pod of that node leaves."""
     node, static = lab.target, mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)

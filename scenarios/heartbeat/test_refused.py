@@ -16,7 +16,7 @@ REPORTS_S = 5
 
 
 @needs(nodes=2, faulted=1)
-def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Lab, claim: Expectations) -> None:
+def test_node_stays_ready_by_lease_if_status_updates_are_denied(lab: Lab, claim: Expectations) -> None:
     node, user = lab.target, f"system:node:{lab.target}"
     tries = audit(verb="patch", resource="nodes", subresource="status", name=node, user=user)
     refusals = audit(**tries.pattern, code={"$not": 200})
@@ -46,7 +46,7 @@ def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Lab, claim: E
 
 
 @needs(nodes=2, faulted=1, lasts="2G + 15")
-def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Lab, claim: Expectations) -> None:
+def test_node_stays_ready_by_status_if_lease_updates_are_denied(lab: Lab, claim: Expectations) -> None:
     """Each time that its Lease is due, the kubelet tries five times, reads the Lease, and tries five more."""
     status_alone_suffices = claim("heartbeat.status-alone-suffices")
     node, user = lab.target, f"system:node:{lab.target}"

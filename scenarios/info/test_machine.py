@@ -17,7 +17,7 @@ RESOURCES = ("cpu", "memory", "pods")
 
 
 @needs(nodes=2, features=("systemd",), lasts="15")
-def test_a_node_tells_what_machine_it_is(lab: Lab, claim: Expectations) -> None:
+def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations) -> None:
     node = lab.target
 
     with lab.record():
@@ -40,7 +40,7 @@ def test_a_node_tells_what_machine_it_is(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
-def test_a_kubelet_that_is_given_no_name_takes_its_machines(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     name_flag, empty_flag = (f"--hostname-override={name}" for name in (node, ""))
 
@@ -61,7 +61,7 @@ def test_a_kubelet_that_is_given_no_name_takes_its_machines(lab: Lab, claim: Exp
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "swap"), lasts="60")
-def test_a_kubelet_that_starts_anew_tells_what_its_machine_has_become(lab: Lab, claim: Expectations) -> None:
+def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim: Expectations) -> None:
     """A restarted kubelet reports huge pages as a resource, and subtracts them from memory."""
     node, updates_live = lab.target, claim("capacity.updates-live")
     pages_added, pages_removed = (

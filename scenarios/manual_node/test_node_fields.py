@@ -22,7 +22,7 @@ SIZE = "node_collector_zone_size"
 
 
 @needs(nodes=2, lasts="35")
-def test_a_hand_made_node_takes_what_fits_into_what_it_says_it_has(lab: Lab, claim: Expectations) -> None:
+def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expectations) -> None:
     """Of 4 CPUs, 1 is allocatable: each of two pods fits, but not both together."""
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     has_capacity, has_allocatable = (
@@ -54,9 +54,7 @@ def test_a_hand_made_node_takes_what_fits_into_what_it_says_it_has(lab: Lab, cla
 
 
 @needs(nodes=2, lasts="G + 15")
-def test_a_hand_made_node_has_the_status_and_the_zone_that_it_was_given(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectations) -> None:
     """A zone is a region and a name, by either pair of labels; the last Node reports once, then no more."""
     mark = uuid.uuid4().hex[:8]
     region, zone = f"region-{mark}", f"zone-{mark}"

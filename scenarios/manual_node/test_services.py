@@ -10,7 +10,7 @@ REPORTED_S, LOOK_S = 15, 1
 
 
 @needs(nodes=2, faulted=1, features=("proxy",), lasts="2G + 25")
-def test_a_node_whose_kube_proxy_is_gone_is_ready_all_the_same(lab: Lab, claim: Expectations) -> None:
+def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> None:
     """Its kubelet reports at each status check: it confirms Ready, which is not merely left unchanged."""
     node, update_s = lab.target, lab.configuration["U"]
     not_true = {"type": "Ready", "status": {"$not": "True"}}

@@ -18,7 +18,7 @@ def pod_removed(pod: Pod) -> Moment:
 
 
 @needs(nodes=3, faulted=2, components=(MANAGER,), lasts="2G + 120")
-def test_a_new_controller_manager_starts_all_clocks_anew(lab: Lab, claim: Expectations) -> None:
+def test_controller_manager_restart_resets_grace_and_toleration(lab: Lab, claim: Expectations) -> None:
     """It forgets when it last heard of a silent node, and how long a pod has tolerated a lost one."""
     lost, silent = lab.targets
     tolerated_s = TOLERATIONS * lab.toleration_s
@@ -89,7 +89,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
 
 
 @needs(nodes=2)
-def test_a_controller_manager_takes_no_eviction_timeout(lab: Lab, claim: Expectations) -> None:
+def test_controller_manager_rejects_pod_eviction_timeout_flag(lab: Lab, claim: Expectations) -> None:
     """The flag had no effect since 1.18 and was removed in 1.27."""
     unknown_flag = {"status": {"$not": 0}, "stderr": {"$contains": "unknown flag: --pod-eviction-timeout"}}
     with lab.record():

@@ -7,7 +7,7 @@ PERIODS = 12
 
 
 @needs(nodes=2, lasts="12P + 3")
-def test_the_node_controller_looks_at_all_nodes_once_a_period(lab: Lab, claim: Expectations) -> None:
+def test_node_monitor_runs_once_per_configured_period(lab: Lab, claim: Expectations) -> None:
     """The controller's own metric counts one pass a period; its flag gives the period."""
     looks, period_s = probes.metric(MANAGER, LOOKS), lab.configuration["P"]
 

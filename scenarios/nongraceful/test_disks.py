@@ -40,7 +40,7 @@ GROUP = "/apis/apps/v1/namespaces/nodeproof"
     features=("power", "real-pods", "volumes"),
     lasts="G + T + 200",
 )
-def test_disk_stays_attached_to_a_dead_machine_until_it_is_out_of_service(
+def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
     lab: Lab, claim: Expectations
 ) -> None:
     """A StatefulSet writes to one disk; a Deployment has the other, and replaces its pod at once."""

@@ -27,7 +27,7 @@ STARTS_S, AT_ONCE_S, CLEAN_S = 60.0, 5.0, 60.0
     profile="documented",
     lasts="460",
 )
-def test_a_dead_nodes_volume_is_detached_by_force_after_six_minutes(lab: Lab, claim: Expectations) -> None:
+def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expectations) -> None:
     """Its pod was deleted by force; a pod on another node waits for the volume and gets it then."""
     node, other, storage = lab.target, lab.others[0], faults.volumes()
     (volume,) = storage.pvcs
@@ -56,7 +56,7 @@ def test_a_dead_nodes_volume_is_detached_by_force_after_six_minutes(lab: Lab, cl
     nodes=4, zones=2, faulted=1, components=(ATTACHER, MANAGER), features=("power", "volumes"),
     profile="documented", lasts="480",
 )  # fmt: skip
-def test_a_dead_nodes_volume_stays_attached_where_that_is_disabled(lab: Lab, claim: Expectations) -> None:
+def test_volume_stays_attached_if_force_detach_is_disabled(lab: Lab, claim: Expectations) -> None:
     """The volume stays attached until the node is tainted as out of service."""
     node, storage, at_once = lab.target, faults.volumes(), windows.prompt(AT_ONCE_S)
     (volume,) = storage.pvcs

@@ -35,7 +35,7 @@ STARTS = windows.prompt(60.0)
 
 
 @needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
-def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Lab, claim: Expectations) -> None:
+def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expectations) -> None:
     """One of two nodes gets the taint, with NoSchedule first; the other one does not."""
     pods = pods_on(lab, *lab.targets)
     ordinal, removals = pods.stuck_ordinals[0], removals_by_the_collector(pods.evicted)

@@ -27,9 +27,7 @@ UNMOUNTED_S = 60.0
 
 
 @needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="60")
-def test_leftover_out_of_service_taint_detaches_a_ready_nodes_mounted_disk(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, claim: Expectations) -> None:
     """Its pod is deleted by force, and the container still runs then."""
     node, storage = lab.target, faults.volumes()
     (pvc,) = storage.pvcs

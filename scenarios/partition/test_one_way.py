@@ -9,9 +9,7 @@ NO_ANSWER = {"status": {"$in": [0, 500, 502, 503, 504]}}
 
 
 @needs(nodes=3, faulted=2, lasts="3G + 10")
-def test_a_node_is_lost_when_its_own_requests_do_not_arrive_and_only_then(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: Expectations) -> None:
     """One node cannot send requests, the other cannot receive any.
 
     Before, the second was cut off in both directions for half a grace period.

@@ -13,9 +13,7 @@ MARK = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}
 
 
 @needs(nodes=3, faulted=1, lasts="G + T + 4P + 40")
-def test_pods_of_an_unreachable_node_are_deleted_unless_they_tolerate_that(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))

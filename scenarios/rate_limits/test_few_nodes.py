@@ -11,7 +11,7 @@ APART = f"1.04R + 2P + {SECOND_TAINT}"
 
 
 @needs(nodes=3, faulted=2, lasts="2G + 3/E + 20")
-def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Lab, claim: Expectations) -> None:
+def test_two_lost_nodes_of_three_do_not_disrupt_their_zone(lab: Lab, claim: Expectations) -> None:
     """Two thirds of the zone are lost, above the threshold of 55 percent.
 
     Pods of one node leave together, although the zone's rate would allow one per 1/E.

@@ -9,7 +9,7 @@ SMALL = 50
 
 
 @needs(nodes=(SMALL, 2), faulted=29, radius="zone", profile="fast", lasts="G + 4/E2 + 4/E + 30")
-def test_disrupted_zone_of_50_nodes_stops_and_one_of_51_slows_down(lab: Lab, claim: Expectations) -> None:
+def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, claim: Expectations) -> None:
     """27 lost nodes of 50 are 54 percent, and 28 disrupt the zone; of 51 nodes, 29 do."""
     boundary_fifty = claim("rate-limits.boundary-fifty")
     *lost, one, other = [node for node in lab.nodes() if node.name in lab.targets]

@@ -30,7 +30,7 @@ def has(node: str, type_: str, address: str) -> Moment:
 
 
 @needs(nodes=2, lasts="25")
-def test_kubelet_with_no_node_ip_uses_the_default_routes_address(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: Expectations) -> None:
     """The hostname of its machine differs from the name of its Node, which no hosts file has."""
     machine, node = "box-found", Node("found")
     soon, label = windows.prompt(UP_S), {"metadata": {"labels": {HOSTNAME: node}}}
@@ -54,7 +54,7 @@ def test_kubelet_with_no_node_ip_uses_the_default_routes_address(lab: Lab, claim
 
 
 @needs(nodes=2, lasts="50")
-def test_node_has_its_kubelets_node_ips_once_the_machine_has_them(lab: Lab, claim: Expectations) -> None:
+def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim: Expectations) -> None:
     node, kubelet = Node("given"), "kubelet-given"
     node_created, quiet = node.created, windows.absence(lab.quiet_s)
     ipv4, ipv6 = (has(node, "InternalIP", address) for address in (IPV4, IPV6))

@@ -9,7 +9,7 @@ UP_S = 60.0
 
 
 @needs(nodes=2)
-def test_a_kubelet_takes_110_pods_unless_it_was_told_otherwise(lab: Lab, claim: Expectations) -> None:
+def test_node_capacity_is_110_pods_by_default(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         capacity = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", PODS))
         claim("capacity.max-pods").expect_later(checks.shows(capacity, "110"))

@@ -98,9 +98,7 @@ def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2, lasts="45")
-def test_a_kubelet_that_makes_no_node_reports_for_one_that_somebody_makes(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: Expectations) -> None:
     """One kubelet may not register its Node; another one has no kubeconfig."""
     absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
     silent, alone = (name.created for name in (SILENT, ALONE))
@@ -133,7 +131,7 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2, lasts="50")
-def test_a_node_of_an_external_cloud_waits_for_it(lab: Lab, claim: Expectations) -> None:
+def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab, claim: Expectations) -> None:
     """The lab runs no controller for this cloud."""
     node, quiet = Node("clouded"), windows.absence(lab.quiet_s)
     node_created = moments.created("nodes", node, like={"spec": {"taints": [UNINITIALIZED]}})

@@ -30,9 +30,7 @@ REFUSED = {
 
 
 @needs(nodes=2, lasts="12R + 30")
-def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: Expectations) -> None:
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     kubelet_joins = actions.join(
@@ -144,7 +142,7 @@ def expect_max_pods(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2)
-def test_a_kubelet_refuses_taints_that_are_not_written_as_taints(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_rejects_malformed_register_with_taints(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         accepted = lab.run(
             actions.try_flags("kubelet", "--register-with-taints=a=1:NoSchedule,b=2:NoExecute")

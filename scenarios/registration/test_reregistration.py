@@ -8,7 +8,7 @@ COLLECTED_S = 85.0
 
 
 @needs(nodes=3, faulted=2, lasts="120")
-def test_node_registered_again_keeps_its_pods_unless_it_was_away_long(lab: Lab, claim: Expectations) -> None:
+def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim: Expectations) -> None:
     """Two kubelets register again when they start: one at once, the other one when its pods are removed."""
     reregistration_drains = claim("registration.reregistration-drains")
     node, brief = lab.targets

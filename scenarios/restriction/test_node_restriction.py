@@ -31,7 +31,7 @@ CHANGED_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
 
 
 @needs(nodes=2, faulted=1, lasts="10")
-def test_a_kubelet_changes_its_own_node_and_no_other(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> None:
     """The other Nodes include one whose name begins with the kubelet's, and one that is a prefix of it."""
     node = lab.target
     another = next(entry.name for entry in lab.nodes() if entry.name != node)

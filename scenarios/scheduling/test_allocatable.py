@@ -27,7 +27,7 @@ exec ctr -n k8s.io run --rm nodeproof.local/pause:1 {FOREIGN}
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
-def test_what_is_reserved_of_a_machine_is_given_to_no_pod(lab: Lab, claim: Expectations) -> None:
+def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectations) -> None:
     """One pod requests all that is allocatable, another one a thousandth of a CPU more."""
     node, formula = lab.target, claim("capacity.allocatable-formula")
     reserve = claim("scheduling.reserve-for-daemons")
@@ -49,7 +49,7 @@ def test_what_is_reserved_of_a_machine_is_given_to_no_pod(lab: Lab, claim: Expec
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="80")
-def test_the_scheduler_counts_what_a_kubelet_runs_and_nothing_else(lab: Lab, claim: Expectations) -> None:
+def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim: Expectations) -> None:
     """The scheduler counts a static pod, and ignores a container and a process outside of the kubelet."""
     node, static = lab.target, mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)

@@ -11,7 +11,7 @@ COLOUR = "colour"
 
 
 @needs(nodes=2, lasts="4R + 20")
-def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Lab, claim: Expectations) -> None:
+def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expectations) -> None:
     first, second = lab.target, lab.others[0]
     reds, more_reds, greens = (
         workload("ReplicaSet", nodeSelector=actions.labels_of(COLOUR, colour))

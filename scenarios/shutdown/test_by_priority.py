@@ -24,7 +24,7 @@ AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
         {"priority": priority, "shutdownGracePeriodSeconds": seconds} for priority, seconds in PERIODS.items()
     ],
 )
-def test_the_lower_a_pods_priority_the_sooner_it_is_stopped(lab: Lab, claim: Expectations) -> None:
+def test_shutdown_stops_pods_from_lowest_to_highest_priority(lab: Lab, claim: Expectations) -> None:
     """All pods ignore SIGTERM, so each is killed when its range's period ends."""
     node = lab.target
     class_names = make_priority_classes(lab)

@@ -31,7 +31,7 @@ TERMINATED = ("Terminated", "Pod was terminated in response to imminent node shu
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_a_shutdown_that_is_called_off_has_ended_the_pods_all_the_same(lab: Lab, claim: Expectations) -> None:
+def test_cancelled_shutdown_still_ends_pods(lab: Lab, claim: Expectations) -> None:
     """All pods ignore SIGTERM, so each reports when it was signalled and when it was killed."""
     node, pods = lab.target, run_pods(lab)
     regular, short, critical = pods

@@ -19,7 +19,7 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
-def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Lab, claim: Expectations) -> None:
+def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     grace_periods = faults.kubelet_settings(
         node,

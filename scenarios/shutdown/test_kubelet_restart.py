@@ -18,7 +18,7 @@ LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_kubelet_started_during_a_shutdown_does_not_notice_it(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_started_during_shutdown_does_not_detect_it(lab: Lab, claim: Expectations) -> None:
     """It refuses a pod before the restart and admits one afterwards, and its node is Ready."""
     node, during = lab.target, claim("graceful-shutdown.kubelet-restart-during")
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")

@@ -18,7 +18,7 @@ LATEST_S = 1.5 * REGULAR_S + 2
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
 @standing(faults.kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s")
-def test_a_node_that_is_cut_off_ends_its_pods_without_having_told(lab: Lab, claim: Expectations) -> None:
+def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
     activation = claim("graceful-shutdown.activation")

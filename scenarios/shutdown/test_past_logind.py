@@ -16,7 +16,7 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_a_forced_power_off_is_no_shutdown_to_the_kubelet(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_does_not_detect_forced_power_off_as_shutdown(lab: Lab, claim: Expectations) -> None:
     """The shutdown does not wait for the kubelet's lock, and the node falls silent."""
     node, configuration = lab.target, lab.configuration
     quiet = windows.absence(configuration["G"] + 3 * configuration["P"] + lab.quiet_s)

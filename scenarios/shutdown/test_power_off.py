@@ -6,7 +6,7 @@ from nodeproof.scenario.marks import standing
 
 @needs(nodes=2, faulted=1, features=("systemd", "power"))
 @standing(faults.kubelet_settings, shutdownGracePeriod="60s", shutdownGracePeriodCriticalPods="20s")
-def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_does_not_detect_power_cut_as_shutdown(lab: Lab, claim: Expectations) -> None:
     node, configuration = lab.target, lab.configuration
     quiet = windows.absence(configuration["G"] + 3 * configuration["P"] + lab.quiet_s)
     not_detected = claim("non-graceful.not-detected")

@@ -21,7 +21,7 @@ PERIODS = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="70")
-def test_a_kubelet_that_nobody_gave_time_is_told_of_no_shutdown(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_without_grace_period_does_not_detect_shutdown(lab: Lab, claim: Expectations) -> None:
     """Nor does it delay one: logind goes on at once, and is refused its last step."""
     node, off_by_default = lab.target, claim("graceful-shutdown.off-by-default")
 
@@ -38,7 +38,7 @@ def test_a_kubelet_that_nobody_gave_time_is_told_of_no_shutdown(lab: Lab, claim:
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="150")
-def test_kubelet_raises_logind_delay_unless_a_later_drop_in_lowers_it(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_raises_logind_delay_unless_later_drop_in_lowers_it(lab: Lab, claim: Expectations) -> None:
     """The later drop-in is empty at first. The kubelet's own stays after its grace period is removed."""
     node = lab.target
     raised, too_long = (

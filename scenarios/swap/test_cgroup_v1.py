@@ -12,7 +12,7 @@ REFUSES_SWAP = "swap feature is enabled and LimitedSwap but it is only supported
 
 
 @needs(nodes=2, features=("shapes", "systemd"), lasts="150")
-def test_a_kubelet_shares_no_swap_out_on_a_machine_of_cgroup_v1(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_refuses_limited_swap_on_cgroup_v1(lab: Lab, claim: Expectations) -> None:
     """Without swap, the kubelet may fail for other reasons, such as missing cgroup v1 controllers."""
     settings: Any = {"failCgroupV1": False, "failSwapOn": False}
 

@@ -18,7 +18,7 @@ REFUSAL = {
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
-def test_a_share_is_of_all_swap_of_its_own_node_and_is_told_and_stays(lab: Lab, claim: Expectations) -> None:
+def test_swap_limit_is_share_of_node_swap_and_cannot_be_resized(lab: Lab, claim: Expectations) -> None:
     node, other = lab.target, lab.others[0]
     limited = {"failSwapOn": False, "memorySwap": {"swapBehavior": "LimitedSwap"}}
     reserving = faults.kubelet_settings(node, **limited, systemReserved={"memory": f"{RESERVED_MIB}Mi"})

@@ -13,9 +13,7 @@ SECRETS, SECRET, VOLUME = "/api/v1/namespaces/nodeproof/secrets", "kept-off-swap
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
-def test_a_kubelet_that_bears_swap_starts_and_gives_pods_and_secrets_none(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectations) -> None:
     node, restart = lab.target, moments.kubelet_restarted(lab.target)
     no_swap, secrets = claim("swap.default-behavior"), claim("swap.secrets-on-disk")
 

@@ -8,7 +8,7 @@ LIMITED, UNLIMITED = {"swapBehavior": "LimitedSwap"}, {"swapBehavior": "Unlimite
 
 
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_refuses_a_swap_behaviour_that_it_does_not_know(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_rejects_unknown_swap_behavior(lab: Lab, claim: Expectations) -> None:
     validation, gate = claim("swap.config-validation"), claim("swap.gate")
     unlimited = claim("swap.unlimited")
 
@@ -30,7 +30,7 @@ def test_a_kubelet_refuses_a_swap_behaviour_that_it_does_not_know(lab: Lab, clai
 
 
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_does_not_start_on_cgroup_v1_unless_it_is_told_to(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_refuses_cgroup_v1_unless_settings_allow_it(lab: Lab, claim: Expectations) -> None:
     refuses = claim("swap.cgroup-v1-kubelet-refuses")
 
     with lab.record():

@@ -17,7 +17,7 @@ PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
 
 
 @needs(nodes=2, faulted=1, lasts="30")
-def test_pods_of_a_ready_node_keep_their_grace_if_it_is_out_of_service(lab: Lab, claim: Expectations) -> None:
+def test_out_of_service_taint_on_ready_node_evicts_pods_gracefully(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))
     tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(OUT_OF_SERVICE)]))

@@ -8,7 +8,7 @@ AT_ONCE_S, PLACED_S = 2, 15
 
 
 @needs(nodes=2, faulted=1, lasts="4R + T + 10")
-def test_pods_leave_a_node_that_a_user_taints_as_their_tolerations_say(lab: Lab, claim: Expectations) -> None:
+def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expectations) -> None:
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
     promptly = windows.prompt(PLACED_S)
@@ -43,9 +43,7 @@ def test_pods_leave_a_node_that_a_user_taints_as_their_tolerations_say(lab: Lab,
 
 
 @needs(nodes=3, faulted=2, lasts="15")
-def test_nodes_that_a_user_taints_at_one_time_lose_their_pods_at_one_time(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations) -> None:
     """The limiter of the zone would delay the second by 1/E: 2 s in `fast`, 10 s by default."""
     first, second = lab.targets
     pods = [lab.run(actions.run_pod(on=node)) for node in (first, second)]

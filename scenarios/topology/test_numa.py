@@ -27,7 +27,7 @@ REFUSED = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
 
 
 @needs(nodes=2, features=("shapes", "systemd", "real-pods"), lasts="180")
-def test_a_kubelet_aligns_what_it_gives_where_it_is_told_to(lab: Lab, claim: Expectations) -> None:
+def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expectations) -> None:
     """The same pod runs before and is refused after; another one could get a CPU of either NUMA node."""
     aligning = actions.restart_joined(NODE, "--topology-manager-policy=single-numa-node")
     report = moments.first_after(NODE.status_report, after=aligning.ended)

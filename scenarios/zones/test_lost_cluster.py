@@ -19,9 +19,7 @@ def are_tainted(nodes: list[Node]) -> Moment:
 
 
 @needs(nodes=(8, 3), faulted=(8, 3), radius="cluster", lasts="2G + 10/E + 50")
-def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectations) -> None:
     """Most of one zone is lost, which stops its evictions; all of the other zone is lost, which does not."""
     home = lab.nodes()[0].zone
     *others, last_entry, excluded = [entry for entry in lab.nodes() if entry.zone == home]
@@ -97,7 +95,7 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
 
 
 @needs(nodes=3, faulted=3, radius="cluster", lasts="G + 1.2/E2 + 25")
-def test_a_cluster_of_no_zones_that_is_lost_whole_evicts_nobody(lab: Lab, claim: Expectations) -> None:
+def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
     """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
     entries = lab.nodes()
     lab.assume(len(entries) == 3, "a lab of three nodes", "leave out --nodes")

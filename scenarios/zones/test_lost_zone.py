@@ -8,7 +8,7 @@ UNHEALTHY = "node_collector_unhealthy_nodes_in_zone"
 
 
 @needs(nodes=(LOST, 3), faulted=LOST, radius="zone", lasts=f"G + {LOST}/E + 45")
-def test_a_zone_that_is_lost_whole_is_evicted_at_the_normal_rate(lab: Lab, claim: Expectations) -> None:
+def test_nodes_of_lost_zone_are_tainted_at_normal_rate(lab: Lab, claim: Expectations) -> None:
     """While the zone goes down it is disrupted, so its first evictions do not show the rate."""
     infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
     nodes, zone = [Node(entry.name) for entry in infos], infos[0].zone

@@ -217,6 +217,6 @@ def test_refused_setting_claims_deviate(deaf_lab: LabHandle, run: Run, claims: f
 def test_idle_kubelet_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
     alter, chosen = (
         combined(leases_are_heavy, a_manager_stands_still),
-        "idle_kubelet or describes or once_a_period",
+        "idle_kubelet or describe or per_configured_period",
     )
     assert run(deaf_lab, alter, STATUS, DESCRIBED, PERIOD, "-k", chosen).deviating() == claims

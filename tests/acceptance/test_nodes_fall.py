@@ -278,7 +278,7 @@ def test_lost_node_claims_deviate_if_the_node_is_deleted(
 def test_joining_node_claims_deviate_if_its_name_is_taken(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
-    assert run(whole_lab, a_namesake_is_there, JOINED, "-k", "under_its_own_name").deviating() >= claims
+    assert run(whole_lab, a_namesake_is_there, JOINED, "-k", "registers_node").deviating() >= claims
 
 
 @BUGS_TOO

@@ -377,7 +377,7 @@ def test_plan_of_the_shipped_scenarios_starts_nothing(tmp_path: Path) -> None:
     assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in workers)
     assert any("in a process lab, profile fast, 52 nodes, zones: 50 + 2" in line for line in workers)
     assert sum("the critical path" in line for line in workers) == 1
-    assert process.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
+    assert process.stdout.count("test_pods_of_partitioned_node_are_evicted_after_toleration") == 1
     # On any machine: most are planned by shipped durations.
     assert process.stdout.count("(earlier runs)") > 50
     assert list(tmp_path.iterdir()) == []
