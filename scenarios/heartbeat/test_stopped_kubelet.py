@@ -14,7 +14,7 @@ from nodeproof.scenario.kubernetes import (
 )
 from nodeproof.scenario.types import Moment
 
-STARTS_S, PATIENT_S = 120.0, 3600
+STARTS_S, TOLERATION_S = 120.0, 3600
 LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
@@ -32,7 +32,7 @@ def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim
             lab.run(pods.make)
             require_start(lab, pods.running_on(node), pods.make.begun)
         tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
-        (witness,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        (witness,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         with lab.inject(faults.unit_down(node)) as fault:
             # On a slow machine, the restart of the kubelet may bring an earlier condition and taint.
             unknown = moments.first_after(node.unknown, after=fault.injected_at)

@@ -39,14 +39,20 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
             lab.wait_for(moments.first_after(report, after=first).after(first, windows.prompt(REPORTED_S)))
         without_proxy, direct = lab.observe(by_service), lab.observe(directly)
         is_served = (with_proxy.value, direct.value) == (ANSWERS, ANSWERS)
-        lab.assume(is_served, "one whose API answers its nodes", f"see the log of kube-proxy-{node}")
+        lab.require_lab(
+            is_served,
+            otherwise="the API server does not answer the node",
+            next_step=f"see the log of kube-proxy-{node}",
+        )
         claim("manual-node.healthy-means-all-services").never(
             unready, throughout=two_periods, after=proxy.healed_at
         )
         end = lab.observe(by_service)
         is_proxy_gone = ANSWERS not in (without_proxy.value, end.value)
         next_step = "see what else answers at its address"
-        lab.assume(is_proxy_gone, "one where a Service needs a kube-proxy", next_step)
+        lab.require_lab(
+            is_proxy_gone, otherwise="the Service answers without kube-proxy", next_step=next_step
+        )
     claim("manual-node.healthy-means-all-services").expect_later(
         checks.spaced(report, update_period, at_least=5, after=proxy.healed_at, until=end.completed)
     )

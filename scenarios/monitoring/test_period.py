@@ -13,7 +13,11 @@ def test_node_monitor_runs_once_per_configured_period(lab: Lab, claim: Expectati
 
     with lab.record():
         flag = lab.observe(probes.flag_of(MANAGER, "node-monitor-period"))
-        lab.assume(flag.value is not None, "run with a --node-monitor-period", "run it in the profile `fast`")
+        lab.require_lab(
+            flag.value is not None,
+            otherwise="kube-controller-manager has no --node-monitor-period",
+            next_step="run it in the profile `fast`",
+        )
         spellings = {"$in": [f"{period_s:g}s", f"{period_s * 1000:g}ms"]}
         claim("monitoring.period-configurable").expect_later(checks.shows(flag, spellings))
         before = lab.observe(looks)

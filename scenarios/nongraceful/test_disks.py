@@ -21,7 +21,7 @@ from nodeproof.scenario.types import Moment
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 REFUSED = {"reason": "FailedAttachVolume", "message": {"$prefix": "Multi-Attach error"}}
-WRITABLE_LAB = "one whose disk is written to: nothing could be lost"
+NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
 A_PASS_S = windows.POD_GC_S + 2.0
@@ -59,7 +59,11 @@ def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
         start_workload(lab, deployment, node)
         not_attachable.expect_later(checks.shows(lab.observe(holders), [node]))
         written_count = lab.observe(probes.acknowledged(pod))
-        lab.assume(written_count.value > 0, WRITABLE_LAB, "look at what its pod says, and try again")
+        lab.require_lab(
+            written_count.value > 0,
+            otherwise=NOTHING_WRITTEN,
+            next_step="see the log of the pod, and run it again",
+        )
         with lab.inject(faults.power_off(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             wait_until_terminating(lab, pod.deletion, deployment.deletion)

@@ -19,7 +19,7 @@ from nodeproof.scenario.types import Injection
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 PODS, GROUP = "/api/v1/namespaces/nodeproof/pods", "/apis/apps/v1/namespaces/nodeproof"
-WRITABLE_LAB = "one whose disk is written to: nothing could be lost"
+NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
 STARTS_S, AT_ONCE_S, RECOVERS_S, BOTH_S = 90.0, 5.0, 300.0, 20.0
@@ -108,7 +108,11 @@ def expect_flawless_writes(lab: Lab, claim: Expectations, old: Pod, new: Pod) ->
     power_state = claim("out-of-service.power-state-not-checked")
     written_count = lab.observe(probes.acknowledged(old))
     read_count = lab.observe(probes.last_written(new, by=lab.target))
-    lab.assume(written_count.value > 0, WRITABLE_LAB, "look at what its pod says, and try again")
+    lab.require_lab(
+        written_count.value > 0,
+        otherwise=NOTHING_WRITTEN,
+        next_step="see the log of the pod, and run it again",
+    )
     # The last number may be on the disk without an answer to the writer.
     power_state.expect_later(checks.grew(written_count, read_count, 0, 1))
     power_state.expect_later(checks.shows(lab.observe(probes.writes(new)), FLAWLESS))

@@ -3,7 +3,7 @@
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE, Pod, Witness, preferring, tolerates, workload
 
-PATIENT_S = 300
+TOLERATION_S = 300
 """Toleration of the witness: only the user deletes it."""
 RECONNECTION_S = 45
 """Longest time until a kubelet drops a dead connection: 30 s and 15 s of HTTP/2, by default."""
@@ -20,7 +20,7 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
     ordinal = Pod(stateful.namespace, f"{stateful.name}-0", node)
 
     with lab.record():
-        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         lab.run(stateful.make)
         lab.wait_for(stateful.running_on(node).after(stateful.make.begun, windows.prompt(STARTS_S)))
         with lab.inject(faults.partition(node)) as fault:

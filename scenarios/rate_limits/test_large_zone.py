@@ -16,7 +16,9 @@ def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, cl
     zone = [node.name for node in lab.nodes() if node.zone == one.zone]
     evictions = moments.no_execute_written(*zone)
     all_lost, joined = are_lost(lost), moments.created("nodes", "fifty-first")
-    lab.assume(len(zone) == SMALL, f"a zone of {SMALL} nodes", "leave out --nodes")
+    lab.require_lab(
+        len(zone) == SMALL, otherwise=f"the zone does not have {SMALL} nodes", next_step="leave out --nodes"
+    )
 
     with lab.record(), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(all_lost.after(fault.injected_at, windows.detection_from_fault()))
@@ -46,7 +48,11 @@ def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, cl
 def test_disrupted_zone_of_51_nodes_evicts_one_node_in_100_s(lab: Lab, claim: Expectations) -> None:
     *lost, other = [node for node in lab.nodes() if node.name in lab.targets]
     evictions = moments.no_execute_written(*(node.name for node in lab.nodes()))
-    lab.assume(len(lab.nodes()) == SMALL + 1, f"a zone of {SMALL + 1} nodes", "leave out --nodes")
+    lab.require_lab(
+        len(lab.nodes()) == SMALL + 1,
+        otherwise=f"the zone does not have {SMALL + 1} nodes",
+        next_step="leave out --nodes",
+    )
 
     with lab.record(), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(are_lost(lost).after(fault.injected_at, windows.detection_from_fault()))
@@ -71,10 +77,10 @@ def expect_secondary_rate(
         unhealthy = lab.observe(
             probes.metric("kube-controller-manager", UNHEALTHY, zone=f":\x00:{node.zone}")
         )
-        lab.assume(
+        lab.require_lab(
             unhealthy.value == lost,
-            f"one in which a pass has seen {lost} lost nodes",
-            "run it on an idle host",
+            otherwise=f"the node monitor does not count {lost} lost nodes yet",
+            next_step="run it on an idle host",
         )
         return claim("rate-limits.large-secondary").expect(
             checks.spaced(

@@ -26,7 +26,12 @@ def lose_55_percent_of_a_zone(
     nodes = [node for node in lab.nodes() if node.zone == zone]
     moved, staying = nodes[:-size], nodes[-size:]
     *cut_off, disrupting = staying[: 55 * size // 100]
-    lab.assume(size <= len(nodes) and len(lab.nodes()) > 50, "a large cluster", "leave out --nodes")
+    is_large = size <= len(nodes) and len(lab.nodes()) > 50
+    lab.require_lab(
+        is_large,
+        otherwise="the cluster has at most 50 nodes, or its zone too few",
+        next_step="leave out --nodes",
+    )
     elsewhere = faults.set_label(ZONE_LABEL, "elsewhere", {node.name: zone for node in moved})
 
     evicted = moments.no_execute_written(*(node.name for node in staying))

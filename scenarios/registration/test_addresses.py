@@ -66,7 +66,12 @@ def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim
     with lab.record():
         lab.run(actions.join(node, flags=[f"--node-ip={IPV4},{IPV6}"]))
         families = lab.run(actions.run_on(node, "test", "-e", "/proc/net/if_inet6"))
-        lab.assume(families.value["status"] == 0, "one with IPv6", "turn it on: sysctl net.ipv6.conf")
+        is_ipv6_enabled = families.value["status"] == 0
+        lab.require_lab(
+            is_ipv6_enabled,
+            otherwise="IPv6 is disabled on the node",
+            next_step="enable it: sysctl net.ipv6.conf",
+        )
         lab.wait_for(node_created.after(moments.booted(node), windows.prompt(UP_S)))
         not_on_host.never(ipv4, throughout=quiet, after=node_created)
         node_ip.expect_later(checks.shows(lab.run(add), {"status": 0}))
@@ -79,7 +84,7 @@ def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim
         not_on_host.expect_later(missing.line, within=windows.prompt(UP_S), after=moments.booted(node))
         one_family = lab.run(actions.try_kubelet(node, f"--node-ip={IPV4},{SECOND_IPV4}"))
         dual_stack.expect_later(
-            checks.shows(one_family, {"status": 1, "said": {"$contains": "bad --node-ip"}})
+            checks.shows(one_family, {"status": 1, "output": {"$contains": "bad --node-ip"}})
         )
 
 

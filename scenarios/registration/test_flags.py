@@ -50,7 +50,7 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
         for label in RESERVED:
             refusal = lab.run(actions.try_kubelet(LABELLED, f"--node-labels={label}=yes"))
             message = "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels"
-            validation.expect_later(checks.shows(refusal, {"status": 1, "said": {"$contains": message}}))
+            validation.expect_later(checks.shows(refusal, {"status": 1, "output": {"$contains": message}}))
 
 
 def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
@@ -152,4 +152,4 @@ def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab,
         flag.expect_later(checks.shows(external, {"status": None}))
         in_tree = lab.run(actions.try_kubelet(node, f"--cloud-provider={FORMER_IN_TREE_CLOUD}"))
         message = "was specified, but built-in cloud providers are disabled"
-        flag.expect_later(checks.shows(in_tree, {"status": 1, "said": {"$contains": message}}))
+        flag.expect_later(checks.shows(in_tree, {"status": 1, "output": {"$contains": message}}))

@@ -19,7 +19,7 @@ CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-lease")
 UP_S, PLACED_S, LEASED_S = 60.0, 10.0, 30.0
 """From a boot to a registered node, on an emulated machine."""
-BORN_S = 5.0
+INITIAL_FIELD_S = 5.0
 """A field that is set at creation is there at once or never: a shorter time would only test the host."""
 OUT_OF_PODS = {"status": {"phase": "Failed", "reason": "OutOfpods"}}
 REFUSED = {
@@ -73,7 +73,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
 
 
 def expect_initial_node(claim: Expectations) -> None:
-    at_once, startup = windows.prompt(BORN_S), windows.up_to("S")
+    at_once, startup = windows.prompt(INITIAL_FIELD_S), windows.up_to("S")
     tainted, not_ready, with_capacity = (
         moments.created("nodes", NEW, like=fields)
         for fields in ({"spec": {"taints": TAINTS}}, INITIAL_TAINT, CAPACITY)
@@ -110,7 +110,7 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
 
     No kubelet reports that it is not ready, and nobody else does before the start-up grace is over.
     """
-    creation, at_once = node.created, windows.prompt(BORN_S)
+    creation, at_once = node.created, windows.prompt(INITIAL_FIELD_S)
     claim("registration.initial-not-ready-taint").expect(
         moments.created("nodes", node, like=INITIAL_TAINT), within=at_once, after=creation
     )
@@ -118,7 +118,7 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
         node.taint(NOT_READY, "NoSchedule").removed, within=at_once, after=creation
     )
     claim("registration.initial-not-ready-taint").never(
-        node.ready, throughout=windows.absence(BORN_S), after=creation
+        node.ready, throughout=windows.absence(INITIAL_FIELD_S), after=creation
     )
 
 

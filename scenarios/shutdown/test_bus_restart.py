@@ -6,7 +6,7 @@ from nodeproof.scenario.marks import standing
 from nodeproof.scenario.sources import Log
 
 TOTAL_S, CRITICAL_S = 30, 10
-BACK_S, SOON_S, PATIENT_S = 10, 15, 300
+BACK_S, SOON_S, TOLERATION_S = 10, 15, 300
 """The kubelet retries every second (dbusReconnectPeriod); an emulated machine starts both in seconds."""
 LOGIND, BUS = "systemd-logind.service", "dbus.service"
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
@@ -35,7 +35,7 @@ def test_kubelet_watches_for_shutdowns_after_restarts_of_logind_and_dbus(
     soon = windows.prompt(SOON_S)
 
     with lab.record():
-        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         lab.run(bus_restart)
         lab.run(logind_restart)
         # The API does not show when the kubelet watches again.

@@ -6,7 +6,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import Witness
 from nodeproof.scenario.marks import standing
 
-REGULAR_S, PATIENT_S, SOON_S = 8, 300, 15
+REGULAR_S, GRACE_S, TOLERATION_S, SOON_S = 8, 300, 300, 15
 AT_LEAST_S = 2
 """Minimum time from SIGTERM to the kill of a container (minimumGracePeriodInSeconds in
 pkg/kubelet/kuberuntime/kuberuntime_manager.go).
@@ -25,7 +25,7 @@ def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, c
     termination = claim("graceful-shutdown.termination-starts-with-condition")
 
     with lab.record(), ExitStack() as shutdown:
-        witnesses = map(patient_pod, ("", "system-node-critical"))
+        witnesses = map(unresponsive_pod, ("", "system-node-critical"))
         regular, critical = lab.run(actions.run_witnesses(*witnesses, on=node))
         lab.observe(probes.inhibitors(node))
         # The check that the shutdown is undone uses the node's network, which has to be back before.
@@ -48,7 +48,8 @@ def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, c
     activation.expect_later(second_kill, within=windows.prompt(2 * AT_LEAST_S), after=second)
 
 
-def patient_pod(class_name: str) -> Witness:
+def unresponsive_pod(class_name: str) -> Witness:
+    """Return a pod that ignores SIGTERM and has a grace period longer than the scenario."""
     return Witness(
-        PATIENT_S, ignores_sigterm=True, priority_class=class_name, toleration_s=PATIENT_S, host_network=True
+        GRACE_S, ignores_sigterm=True, priority_class=class_name, toleration_s=TOLERATION_S, host_network=True
     )

@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, faults, moments, need
 from nodeproof.scenario.kubernetes import Witness
 from nodeproof.scenario.marks import standing
 
-TOTAL_S, CRITICAL_S, PATIENT_S = 60, 20, 300
+TOTAL_S, CRITICAL_S, GRACE_S, TOLERATION_S = 60, 20, 300, 300
 OFF_S = 15
 """Less than half of what a kubelet that noticed would give a pod that ignores SIGTERM."""
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
@@ -24,8 +24,8 @@ def test_kubelet_does_not_detect_forced_power_off_as_shutdown(lab: Lab, claim: E
     notice = moments.event_reported("Shutdown", "Node", node, "")
 
     with lab.record():
-        patient = Witness(PATIENT_S, ignores_sigterm=True, toleration_s=PATIENT_S)
-        (pod,) = lab.run(actions.run_witnesses(patient, on=node))
+        unresponsive = Witness(GRACE_S, ignores_sigterm=True, toleration_s=TOLERATION_S)
+        (pod,) = lab.run(actions.run_witnesses(unresponsive, on=node))
         marking = moments.pod_marked(pod.namespace, pod.name, *MARK)
         with lab.inject(faults.shutdown(node, "forced")) as fault:
             undetected.expect(

@@ -17,7 +17,7 @@ RUNS = {"status": None}
 
 
 def refused(reason: str) -> Any:
-    return {"status": 1, "said": {"$contains": reason}}
+    return {"status": 1, "output": {"$contains": reason}}
 
 
 @needs(nodes=2, lasts="35")

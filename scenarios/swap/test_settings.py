@@ -20,11 +20,11 @@ def test_kubelet_rejects_unknown_swap_behavior(lab: Lab, claim: Expectations) ->
         refusal = lab.run(actions.try_kubelet(NODE, memorySwap=UNLIMITED))
         for expectation in (validation, unlimited):
             expectation.expect_later(
-                checks.shows(refusal, {"status": 1, "said": {"$contains": "must be one of"}})
+                checks.shows(refusal, {"status": 1, "output": {"$contains": "must be one of"}})
             )
         gate_off = lab.run(actions.try_kubelet(NODE, memorySwap=LIMITED, featureGates={"NodeSwap": False}))
         # Since 1.34, where the gate is locked, the kubelet panics.
-        exits = checks.shows(gate_off, {"status": {"$not": None}, "said": {"$contains": "NodeSwap"}})
+        exits = checks.shows(gate_off, {"status": {"$not": None}, "output": {"$contains": "NodeSwap"}})
         for expectation in (validation, gate):
             expectation.expect_later(exits)
 
@@ -36,7 +36,7 @@ def test_kubelet_refuses_cgroup_v1_unless_settings_allow_it(lab: Lab, claim: Exp
     with lab.record():
         lab.run(actions.join(CGROUP_V1_NODE))
         by_default = lab.run(actions.try_kubelet(CGROUP_V1_NODE, on_cgroup_v1=True, failCgroupV1=None))
-        refuses.expect_later(checks.shows(by_default, {"status": 1, "said": {"$contains": REFUSES_V1}}))
+        refuses.expect_later(checks.shows(by_default, {"status": 1, "output": {"$contains": REFUSES_V1}}))
         allowed = lab.run(actions.try_kubelet(CGROUP_V1_NODE, on_cgroup_v1=True, failCgroupV1=False))
         # A real kubelet exits all the same, because the machine has no hierarchy of cgroup v1.
-        refuses.expect_later(checks.shows(allowed, {"said": {"$not": {"$contains": REFUSES_V1}}}))
+        refuses.expect_later(checks.shows(allowed, {"output": {"$not": {"$contains": REFUSES_V1}}}))

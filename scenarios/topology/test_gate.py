@@ -16,5 +16,5 @@ def test_kubelet_accepts_topology_policy_but_not_topology_gate(lab: Lab, claim: 
             actions.try_kubelet(NAME, topologyManagerPolicy=POLICY, featureGates={GATE: True})
         )
         claim("topology.gate").expect_later(
-            checks.shows(with_gate, {"status": {"$not": None}, "said": {"$contains": message}})
+            checks.shows(with_gate, {"status": {"$not": None}, "output": {"$contains": message}})
         )

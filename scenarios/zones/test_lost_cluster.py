@@ -98,7 +98,9 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
 def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
     """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
     entries = lab.nodes()
-    lab.assume(len(entries) == 3, "a lab of three nodes", "leave out --nodes")
+    lab.require_lab(
+        len(entries) == 3, otherwise="the lab does not have three nodes", next_step="leave out --nodes"
+    )
     one, other, last = (Node(entry.name) for entry in entries)
     tainted = one.taint(NOT_READY, "NoExecute").added
     second = windows.up_to(SECOND)

@@ -262,10 +262,10 @@ class Lab:
                 f"{moment} did not come within {within_s:g} s after {after}", "scenario", "run it again"
             )
 
-    def assume(self, so: bool, what: str, next_step: str) -> None:
-        """Raise Problem unless the lab is as the scenario needs it."""
-        if not so:
-            raise Problem(f"this lab is not {what}", "scenario", next_step)
+    def require_lab(self, is_suitable: bool, *, otherwise: str, next_step: str) -> None:
+        """Raise Problem, with `otherwise` as its message, unless the lab is as the scenario needs it."""
+        if not is_suitable:
+            raise Problem(otherwise, "scenario", next_step)
 
     def check_not_due(self, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
         """Raise HostTooLoaded if the scenario came too late to change the time of an event.
