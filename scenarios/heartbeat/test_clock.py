@@ -10,7 +10,7 @@ SELDOM = "1h"
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="5G + 60")
 def test_node_with_slow_clock_stays_ready_by_increasing_renew_times(lab: Lab, claim: Expectations) -> None:
-    """After the step, renewals do not count until the controller has observed the Lease anew."""
+    """After the step, renewals do not count until the controller has observed the Lease again."""
     node, configuration = lab.target, lab.configuration
     local_clock, grace_s = claim("heartbeat.local-clock"), configuration["G"]
     renewals = int(grace_s / configuration["R"] / 2)

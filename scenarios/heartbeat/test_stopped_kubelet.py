@@ -21,7 +21,7 @@ LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="G + T + 90")
 def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim: Expectations) -> None:
-    """All containers run on, those of deleted pods, too, as no kubelet ends them."""
+    """All containers continue to run, also those of deleted pods, as no kubelet ends them."""
     node, static = lab.target, mirror_pod(lab.target)
     daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)

@@ -13,7 +13,7 @@ STARTUP_GRACE = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + sla
 """The grace period counts from creationTimestamp, which has no fraction of a second."""
 DURING_STARTUP = windows.up_to("0.7S")
 """Well before the startup grace period ends."""
-LONG = windows.formula("negative", "3S", "0", "3S")
+LONG = windows.absence_for("3S")
 ONE_PASS = windows.up_to("P + 1")
 
 

@@ -9,7 +9,9 @@ RECONNECTION_S = 45
 """Longest time until a kubelet drops a dead connection: 30 s and 15 s of HTTP/2, by default."""
 STARTS_S, AT_ONCE_S, REPLACED_S, CLEARED_S = 60.0, 3.0, 10.0, RECONNECTION_S + 15.0
 LIVES_S = 15.0
-"""Long enough to distinguish life from silence (SILENCE_TIMEOUT_S in nodeproof.checks.observations)."""
+"""Longer than the longest gap between messages of a running witness (SILENCE_TIMEOUT_S in
+nodeproof.checks.observations).
+"""
 
 
 @needs(nodes=2, faulted=1, features=("real-pods",), lasts="G + 3P + 100")

@@ -18,7 +18,7 @@ def test_kubelet_recreates_its_deleted_node_only_at_start(lab: Lab, claim: Expec
         with lab.inject(faults.delete_node(node, lab.labels(node))) as fault:
             claim("registration.no-reregister-after-delete").never(
                 moments.first_after(creation, after=deletion),
-                throughout=windows.formula("negative", LONG, "0", LONG),
+                throughout=windows.absence_for(LONG),
                 after=deletion,
             )
         claim("registration.no-reregister-after-delete").expect_later(fault.lasted)

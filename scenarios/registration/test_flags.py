@@ -133,7 +133,7 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
 @needs(nodes=2, lasts="50")
 def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab, claim: Expectations) -> None:
     """The lab runs no controller for this cloud."""
-    node, quiet = Node("clouded"), windows.absence(lab.quiet_s)
+    node, quiet = Node("cloud-node"), windows.absence(lab.quiet_s)
     node_created = moments.created("nodes", node, like={"spec": {"taints": [UNINITIALIZED]}})
     initialized = node.taint(UNINITIALIZED["key"], UNINITIALIZED["effect"]).removed
     taint, flag = claim("registration.cloud-uninitialized-taint"), claim("registration.cloud-provider-flag")

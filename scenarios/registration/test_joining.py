@@ -108,7 +108,7 @@ def expect_lease(claim: Expectations) -> None:
 def expect_manual_node(claim: Expectations, node: Node) -> None:
     """Expect the initial taint of a Node without a kubelet to be removed at once.
 
-    No kubelet reports that it is not ready, and nobody else does before the start-up grace is over.
+    No kubelet reports that it is not ready, nor does the controller before the startup grace period ends.
     """
     creation, at_once = node.created, windows.prompt(INITIAL_FIELD_S)
     claim("registration.initial-not-ready-taint").expect(

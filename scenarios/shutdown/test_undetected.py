@@ -11,8 +11,9 @@ LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.l
 DELAY = (*LOGIN, "InhibitDelayMaxUSec")
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 LOCKED, NOT_LOCKED = {"$contains": LOCK}, {"$not": {"$contains": LOCK}}
-QUIET_S, TOLERATION_S = 20, 300
-"""Longer than a kubelet takes to report a shutdown, and than it takes to distinguish life from silence."""
+TOLERATION_S = 300
+QUIET_S = 20
+"""Longer (s) than a kubelet takes to report a shutdown, and than the longest gap in a witness's messages."""
 DROP_INS = "/etc/systemd/logind.conf.d"
 DROP_IN, LATER_DROP_IN = f"{DROP_INS}/99-kubelet.conf", f"{DROP_INS}/nodeproof.conf"
 """The last drop-in that sets a value counts: the second one is the image's own, of 120 s."""
@@ -22,7 +23,7 @@ PERIODS = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="70")
 def test_kubelet_without_grace_period_does_not_detect_shutdown(lab: Lab, claim: Expectations) -> None:
-    """Nor does it delay one: logind goes on at once, and is refused its last step."""
+    """The kubelet holds no delay lock: logind continues at once, and the fault refuses the power-off."""
     node, off_by_default = lab.target, claim("graceful-shutdown.off-by-default")
 
     with lab.record():
@@ -82,7 +83,7 @@ def expect_delay(
 
 
 def expect_no_shutdown(expectation: Expectation, node: Node, fault: Injection, pod: Pod) -> None:
-    """Expect that the kubelet notices no shutdown, and that the pod runs on; collect its reports later."""
+    """Expect that the kubelet notices no shutdown, and that the pod, collected later, continues to run."""
     event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
     for moment in (event, node.not_ready):
         expectation.never(moment, throughout=windows.absence(QUIET_S), after=fault.requested_at)

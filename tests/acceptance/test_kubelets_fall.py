@@ -32,7 +32,7 @@ DEAF = """#!/bin/sh
 for flag; do
     shift
     case "$flag" in
-    --hostname-override=found | --kubeconfig= | --cloud-provider=*) continue ;;
+    --hostname-override=detected-ip | --kubeconfig= | --cloud-provider=*) continue ;;
     --node-labels=*own* | --node-ip=10.77.251.* | --node-ip=127.* | --node-ip=169.*) continue ;;
     --config=*) sed -i '{otherwise}' "${{flag#*=}}" ;;
     esac
@@ -123,7 +123,7 @@ def somebody_uncordons_what_a_machine_inherits_and_deletes_a_lease(cluster: Clus
 
 
 def an_unused_address_is_reported(cluster: Cluster) -> None:
-    cluster.until(lambda: fetch(cluster, node("given")))
+    cluster.until(lambda: fetch(cluster, node("flag-ip")))
     cluster.over.wait(SURELY_LATER_S)
     addresses = [{"type": "InternalIP", "address": "10.77.251.1"}]
     cluster.lab.cluster.api.patch(f"{node('given')}/status", {"status": {"addresses": addresses}})

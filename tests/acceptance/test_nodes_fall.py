@@ -365,7 +365,7 @@ def an_address_that_nobody_answers_at_is_taken_away(cluster: Cluster) -> None:
     cluster.until_recorded(f"kubelet at {NOBODYS}")
     # An event within the slack may precede the anchor.
     pause(SLACK_S)
-    api, path = cluster.lab.cluster.api, node("clouded")
+    api, path = cluster.lab.cluster.api, node("cloud-node")
     others = [address for address in api.get(path)["status"]["addresses"] if address["address"] != NOBODYS]
     api.patch(f"{path}/status", {"status": {"addresses": others}})
 

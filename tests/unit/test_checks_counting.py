@@ -347,7 +347,7 @@ def test_weight_without_a_fence_or_with_a_gap_is_unproven() -> None:
 
 def test_moment_without_a_change_is_refused() -> None:
     odd = writes_more_than(moments.cordoned(NODE), RENEWED, 2, after=moments.cordoned(NODE), until=RENEWED)
-    with pytest.raises(LookupError, match="no change of one object"):
+    with pytest.raises(LookupError, match="not a change of one object"):
         run(odd, weighing(4, 4).fence(30.0))
     with pytest.raises(ValueError, match="times must be positive"):
         writes_more_than(STATUS_REPORTED, RENEWED, 0, after=RENEWED, until=RENEWED)

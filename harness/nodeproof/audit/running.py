@@ -143,14 +143,14 @@ def record(
     path = folder / "history.jsonl"
     names, wall_offset_s = list(cluster.nodes), api.wall_offset_s
     with ReadOnlyRecording(api, path, names, RECORDED, seconds, wall_offset_s) as recording:
-        objects, asked_t = recording.fence()
+        objects, requested_t = recording.fence()
         nodes, leases = (_by_name(objects[resource]) for resource in RECORDED)
         expected = list(_expectations(cluster, nodes, leases, evidence))
         for expectation in expected:
-            recording.observe(expectation.observation, asked_t)
+            recording.observe(expectation.observation, requested_t)
         tolerations = evidence.tolerations
         if tolerations.observation is not None:
-            recording.observe(tolerations.observation, tolerations.asked_t)
+            recording.observe(tolerations.observation, tolerations.requested_t)
     configuration = _configuration(cluster)
     subjects = list(of_nodes(cluster, nodes, leases, expected, evidence))
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]

@@ -341,8 +341,10 @@ def _compare_bursts(
     expected = [(str(Moment.from_json(run["event"])), int(run["times"])) for run in runs]
     # A burst near an end of the checked time may be incomplete.
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
-    whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
-    deviating = next((burst for burst in whole if _runs(burst) != expected), None)
+    complete_bursts = [
+        burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t
+    ]
+    deviating = next((burst for burst in complete_bursts if _runs(burst) != expected), None)
     if deviating is None:
         # An incomplete burst must not have more tries than a complete one.
         most = sum(times for _event, times in expected)
@@ -361,11 +363,11 @@ def _compare_bursts(
         reason = f"{outside:.3f} s from one burst to the next"
         return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
     evidence = _every(events_of_bursts({"each": runs}), within, "there may be more tries")
-    if len(whole) < min_bursts:
-        reason = f"{len(whole)} complete bursts, need {min_bursts}"
+    if len(complete_bursts) < min_bursts:
+        reason = f"{len(complete_bursts)} complete bursts, need {min_bursts}"
         return replace(evidence, reason=reason, window=window, code="gap")
-    reason = f"{len(whole)} bursts of {_describe_runs(_runs(whole[0]))}"
-    return replace(evidence, reason=reason, measured=Measured(float(len(whole[0])), "times"))
+    reason = f"{len(complete_bursts)} bursts of {_describe_runs(_runs(complete_bursts[0]))}"
+    return replace(evidence, reason=reason, measured=Measured(float(len(complete_bursts[0])), "times"))
 
 
 def _longest_silence_s(times: Sequence[float], within: Span) -> float:
@@ -432,7 +434,7 @@ def _sizes(history: History, moment: Moment, within: Span) -> list[int]:
     """Return the size in bytes of each written object."""
     shape = shapes.shape(moment)
     if not isinstance(shape, shapes.Changed):
-        raise LookupError(f"{moment} is no change of one object")
+        raise LookupError(f"{moment} is not a change of one object")
     times = set(_times_of(history, moment, within))
     return [_bytes(version.object) for version in shape.of.versions(history) if version.t in times]
 

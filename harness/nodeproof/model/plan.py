@@ -84,13 +84,13 @@ def pack(expected: Iterable[Expected], workers: int, start_s: float) -> tuple[Wo
     return tuple(WorkerPlan(tuple(sorted(worker_plan, key=_turn))) for worker_plan in filled if worker_plan)
 
 
-def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
+def divide(expected: Iterable[Expected], count: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
     """Assign scenarios to shards as `pack` does, each for one machine, whatever the order of the input.
 
     A shard is empty only if there are fewer scenarios than shards.
     """
     ordered = sorted(expected, key=lambda scenario: scenario.scenario)
-    return tuple(map(tuple, _balanced(ordered, of, start_s, of)))
+    return tuple(map(tuple, _balanced(ordered, count, start_s, count)))
 
 
 def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[Expected, ...]:

@@ -157,11 +157,11 @@ def longer(spec: WindowSpec, seconds: float) -> WindowSpec:
 
     Raises:
         KeyError: This version does not know the window.
-        ValueError: It is no window of an absence.
+        ValueError: It is not the window of an absence.
     """
     formula = _formula(spec, {})
     if formula.shape != "negative":
-        raise ValueError(f"{spec.name} is no window of an absence")
+        raise ValueError(f"{spec.name} is not the window of an absence")
 
     def bind(text: str) -> str:
         for symbol, argument in formula.arguments.items():
@@ -387,6 +387,11 @@ def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
 def up_to(duration: str) -> WindowSpec:
     """Allow at most a duration, given by a formula such as `G + P`."""
     return formula("within", duration, "-slack", f"{duration} + slack")
+
+
+def absence_for(duration: str) -> WindowSpec:
+    """Require the absence of an event for a duration, given by a formula such as `G - 2R`."""
+    return formula("negative", duration, "0", duration)
 
 
 def pod_gc_removal() -> WindowSpec:

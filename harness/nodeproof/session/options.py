@@ -60,7 +60,7 @@ class Options:
     overrides: Overrides = NO_OVERRIDES
 
     @property
-    def is_ours(self) -> bool:
+    def starts_lab(self) -> bool:
         """Whether the run starts the lab, and thus ends it."""
         return self.lab in KINDS
 
@@ -89,7 +89,7 @@ def dry_run(options: Options, report: Callable[[str], None]) -> Options:
     Raises:
         Problem: The executables cannot be obtained, or one refuses a setting.
     """
-    if not options.is_ours or not options.overrides.texts:
+    if not options.starts_lab or not options.overrides.texts:
         return options
     components = obtain(options.components, options.kubernetes_version, report)
     kind, profile = KINDS[options.kind], profile_named(options.profile)
@@ -131,7 +131,7 @@ def resolve(options: Options, workers: int = 0) -> Options:
         check_version(options.kubernetes_version)
     if options.nodes:
         KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
-    if not options.is_ours:
+    if not options.starts_lab:
         return _resolve_running(options, workers)
     version = options.kubernetes_version
     if not version:

@@ -146,16 +146,16 @@ def expect(
 
 
 def shards(
-    scenarios: Sequence[pytest.Item], options: Options, of: int, durations_s: Mapping[str, float]
+    scenarios: Sequence[pytest.Item], options: Options, count: int, durations_s: Mapping[str, float]
 ) -> tuple[tuple[Expected, ...], ...]:
     """Divide all scenarios into shards of about the same length.
 
-    `of` is the number of shards. The known durations (s) must come from a file, not from this machine's own
-    runs, so that the result is the same on every machine.
+    `count` is the number of shards. The known durations (s) must come from a file, not from this machine's
+    own runs, so that the result is the same on every machine.
     """
     common = markers.common_size(map(markers.needs, scenarios), options)
     expected = expect(scenarios, options, durations_s, common)
-    return divide(expected, of, start_s(options, durations_s))
+    return divide(expected, count, start_s(options, durations_s))
 
 
 def read_times(path: Path) -> Mapping[str, float]:
