@@ -3,7 +3,7 @@
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import Pod, Workload, preferring, workload
 
-STARTS_S, DELETION_S = 30.0, 10.0
+CONTAINER_START_S, DELETION_S = 30.0, 10.0
 DRAIN_FLAGS = ("--force", "--timeout=30s")
 """Pods without a controller block a drain, too."""
 
@@ -22,7 +22,9 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         pod = lab.run(actions.run_pod(on=node))
         for controller in (daemons, deployment):
             lab.run(controller.make)
-            lab.wait_for(controller.running_on(node).after(controller.make.begun, windows.prompt(STARTS_S)))
+            lab.wait_for(
+                controller.running_on(node).after(controller.make.begun, windows.prompt(CONTAINER_START_S))
+            )
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         expect_drain(lab, claim, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
@@ -51,7 +53,7 @@ def expect_pods_stay_after_cordon(
     )
     lab.run(bound.make)
     claim("cordon.direct-binding-bypass").expect(
-        bound.running_on(node), within=windows.prompt(STARTS_S), after=bound.make.begun
+        bound.running_on(node), within=windows.prompt(CONTAINER_START_S), after=bound.make.begun
     )
     since_cordon = (unschedulable, windows.absence(long_s))
     since_before = (all_run, windows.absence(lab.clear_s + long_s))

@@ -3,7 +3,7 @@
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import Witness
 
-OWN_GRACE_S, SOON_S, ENDED_S = 8, 15, 30
+OWN_GRACE_S, SOON_S, CONTAINER_END_S = 8, 15, 30
 FLOOR_S = 2
 """Minimum grace period of a container, and its whole grace period if its object was deleted without one
 (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime/kuberuntime_manager.go).
@@ -21,7 +21,7 @@ def test_kubelet_of_deleted_node_ends_pods_once_they_are_removed(lab: Lab, claim
     with lab.record(), lab.inject(faults.delete_node(node, lab.labels(node))):
         kills.expect(pod.removal, within=windows.quarantine(), after=node.removed)
         # The API shows nothing of a container any more.
-        lab.wait_for(node_back.never_after(pod.removal, windows.absence(ENDED_S)))
+        lab.wait_for(node_back.never_after(pod.removal, windows.absence(CONTAINER_END_S)))
         lab.collect(pod)
 
     kills.expect_later(pod.sigterm, within=windows.prompt(SOON_S), after=pod.removal)

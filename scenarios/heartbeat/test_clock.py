@@ -2,7 +2,7 @@
 
 from nodeproof.scenario import Expectations, Lab, checks, faults, moments, needs, windows
 
-BACK_S = 600
+CLOCK_STEP_S = 600
 """Far more than any grace period: by the times in its Lease, this node would be lost."""
 SELDOM = "1h"
 """Interval of unchanged status reports: none comes during the scenario."""
@@ -18,7 +18,7 @@ def test_node_with_slow_clock_stays_ready_by_increasing_renew_times(lab: Lab, cl
     with lab.record(), lab.inject(faults.kubelet_settings(node, nodeStatusReportFrequency=SELDOM)) as restart:
         # A kubelet that has just started reports its changes at once.
         lab.wait_for(node.unknown.never_after(restart.injected_at, windows.absence(grace_s)))
-        with lab.inject(faults.clock(node, -BACK_S)) as fault:
+        with lab.inject(faults.clock(node, -CLOCK_STEP_S)) as fault:
             unknown = moments.first_after(node.unknown, after=fault.injected_at)
             ready = moments.first_after(node.ready, after=unknown)
             unknown_again = moments.first_after(node.unknown, after=ready)

@@ -14,7 +14,7 @@ from nodeproof.scenario.kubernetes import (
 )
 from nodeproof.scenario.types import Moment
 
-STARTS_S, TOLERATION_S = 120.0, 3600
+CONTAINER_START_S, TOLERATION_S = 120.0, 3600
 LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
@@ -52,8 +52,8 @@ def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim
 
 def require_start(lab: Lab, event: Moment, after: Moment) -> None:
     """Wait until a pod is running, and require it: no claim promises it."""
-    lab.wait_for(event.after(after, windows.prompt(STARTS_S)))
-    lab.require(event, within_s=STARTS_S, after=after)
+    lab.wait_for(event.after(after, windows.prompt(CONTAINER_START_S)))
+    lab.require(event, within_s=CONTAINER_START_S, after=after)
 
 
 def expect_eviction(

@@ -5,7 +5,7 @@ from nodeproof.scenario.kubernetes import PRESENT
 from nodeproof.scenario.types import Observation
 
 NODES, ENVIRONMENT = "/api/v1/nodes", "/etc/default/kubelet"
-ANSWERS, RESTARTED_S = "answers", 60
+ANSWERS, RESTART_S = "answers", 60
 READY = {
     "type": "Ready",
     "status": "True",
@@ -72,7 +72,7 @@ def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim
         node.became({"status": {"capacity": {HUGE_PAGES: amount}}}) for amount in (f"{2 * PAGES}Mi", "0")
     )
     restart, second_restart = actions.restart_kubelet(node), actions.restart_kubelet(node)
-    restarted = windows.prompt(RESTARTED_S)
+    restarted = windows.prompt(RESTART_S)
 
     with lab.record():
         before = lab.observe(probes.resources_of(node))
@@ -133,4 +133,4 @@ def restart_kubelet_and_wait(lab: Lab) -> None:
     restart = actions.restart_kubelet(lab.target)
     lab.run(restart)
     report = moments.first_after(lab.target.status_report, after=restart.ended)
-    lab.wait_for(report.after(restart.ended, windows.prompt(RESTARTED_S)))
+    lab.wait_for(report.after(restart.ended, windows.prompt(RESTART_S)))

@@ -8,9 +8,9 @@ MANAGER, DELETIONS = "kube-controller-manager", "taint_eviction_controller_pod_d
 TOLERATIONS = 4
 """In tolerations of the profile: longer than a controller manager takes to start."""
 NOWHERE, PODS = "nowhere", "/api/v1/namespaces/nodeproof/pods"
-RETAINED, COLLECTED_S, LONGER_S = 3, 30.0, 10.0
+RETAINED, COLLECTION_S, LONGER_S = 3, 30.0, 10.0
 """RETAINED is the number of finished pods that stay; the collector runs at its start and every 20 s."""
-APART, LONG = windows.absence(2.0), windows.absence(COLLECTED_S)
+APART, LONG = windows.absence(2.0), windows.absence(COLLECTION_S)
 
 
 def pod_removed(pod: Pod) -> Moment:
@@ -72,7 +72,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
             )
         with lab.inject(flags) as restart:
             claim("deletion-gc.terminated-threshold").expect(
-                pod_removed(oldest), within=windows.prompt(COLLECTED_S), after=restart.injected_at
+                pod_removed(oldest), within=windows.prompt(COLLECTION_S), after=restart.injected_at
             )
             with lab.inject(faults.partition(node)) as fault:
                 lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))

@@ -25,8 +25,8 @@ NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
 A_PASS_S = windows.POD_GC_S + 2.0
-STARTS_S, AT_ONCE_S, ATTACHED_S = 90.0, 5.0, 60.0
-RECOVERS_S = 300.0
+CONTAINER_START_S, AT_ONCE_S, ATTACH_S = 90.0, 5.0, 60.0
+RECOVERY_S = 300.0
 """An emulated machine has taken over two minutes from an attached disk to a running container."""
 MAX_LATER_WRITES = 60
 """Maximum number of writes between the observation and the fault: one a second."""
@@ -76,7 +76,7 @@ def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
                 detach.expect_later(checks.grew(before, lab.observe(counter), 2, 2))
                 expect_recovery(claim, stateful, other, (disk, new_disk), out_of_service)
                 running = deployment.running_on(other)
-                lab.wait_for(running.after(out_of_service, windows.prompt(RECOVERS_S)))
+                lab.wait_for(running.after(out_of_service, windows.prompt(RECOVERY_S)))
                 read_count = lab.observe(probes.last_written(new_pod, by=node))
                 recovery.expect_later(checks.grew(written_count, read_count, 0, MAX_LATER_WRITES))
                 recovery.expect_later(checks.shows(lab.observe(probes.writes(new_pod)), FLAWLESS))
@@ -100,15 +100,15 @@ def workloads_on(node: str, volume_names: Sequence[str], tolerated_s: int) -> tu
 
 def start_workload(lab: Lab, pods: Workload, node: str) -> None:
     lab.run(pods.make)
-    lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(STARTS_S)))
-    lab.require(pods.running_on(node), within_s=STARTS_S, after=pods.make.begun)
+    lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
+    lab.require(pods.running_on(node), within_s=CONTAINER_START_S, after=pods.make.begun)
 
 
 def delete_workload(lab: Lab, kind: str, pods: Workload, disk: str) -> None:
     """Delete a workload and wait until its volume is detached."""
     delete = actions.send_request("DELETE", f"{GROUP}/{kind}/{pods.name}")
     lab.run(delete)
-    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(STARTS_S)))
+    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(CONTAINER_START_S)))
 
 
 def wait_until_terminating(lab: Lab, *deletions: Moment) -> None:
@@ -123,7 +123,7 @@ def expect_disks_to_stay(
     claim: Expectations, pod: Pod, deployment: Workload, disks: Sequence[str], other: str
 ) -> None:
     """Expect that a dead machine keeps its disks while its pods are Terminating."""
-    a_pass, from_before = windows.absence(A_PASS_S), windows.absence_from_before(A_PASS_S)
+    a_pass, from_before = windows.absence(A_PASS_S), windows.absence_including_anchor(A_PASS_S)
     for disk in disks:
         claim("non-graceful.volumeattachment-stays").never(
             moments.detaching(disk), throughout=from_before, after=pod.deletion
@@ -156,8 +156,8 @@ def expect_recovery(
     recovery.expect(
         moments.created(ATTACHMENTS, new), within=windows.prompt(AT_ONCE_S), after=moments.detached(old)
     )
-    recovery.expect(attached, within=windows.prompt(ATTACHED_S), after=out_of_service)
-    recovery.expect(running, within=windows.prompt(RECOVERS_S), after=out_of_service)
+    recovery.expect(attached, within=windows.prompt(ATTACH_S), after=out_of_service)
+    recovery.expect(running, within=windows.prompt(RECOVERY_S), after=out_of_service)
 
 
 def expect_calls_of_driver(

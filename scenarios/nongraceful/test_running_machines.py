@@ -22,8 +22,8 @@ PODS, GROUP = "/api/v1/namespaces/nodeproof/pods", "/apis/apps/v1/namespaces/nod
 NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
-STARTS_S, AT_ONCE_S, RECOVERS_S, BOTH_S = 90.0, 5.0, 300.0, 20.0
-UNMOUNTED_S = 60.0
+CONTAINER_START_S, AT_ONCE_S, RECOVERY_S, OVERLAP_S = 90.0, 5.0, 300.0, 20.0
+UNMOUNT_S = 60.0
 
 
 @needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="60")
@@ -50,10 +50,10 @@ def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, cla
             for unready in (node.not_ready, node.unknown):
                 detach.never(unready, throughout=windows.absence(lab.quiet_s), after=out_of_service)
             not_in_use = node.became({"status": {"volumesInUse": {"$present": False}}})
-            lab.wait_for(not_in_use.after(pod.removal, windows.prompt(UNMOUNTED_S)))
+            lab.wait_for(not_in_use.after(pod.removal, windows.prompt(UNMOUNT_S)))
         lab.collect(unpublish, unstage, pod)
 
-    detach.expect_later(unstage.call, within=windows.prompt(UNMOUNTED_S), after=unpublish.call)
+    detach.expect_later(unstage.call, within=windows.prompt(UNMOUNT_S), after=unpublish.call)
     detach.expect_later(pod.last_sign, within=windows.prompt(AT_ONCE_S), after=unpublish.call)
 
 
@@ -69,7 +69,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
 
     with lab.record(extra_resources=(ATTACHMENTS,)), lab.inject(storage):
         lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(STARTS_S)))
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
         old = lab.run(actions.pod_of(pods, on=node))
         power_state.expect_later(checks.shows(lab.observe(holders), [node]))
         with lab.inject(faults.partition(node)) as fault:
@@ -78,17 +78,17 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
                 power_state.expect(old.removal, within=windows.pod_gc_removal(), after=out_of_service)
                 detachment = moments.detaching(faults.attachment(pvc, node))
                 power_state.expect(detachment, within=windows.afterwards(AT_ONCE_S), after=old.removal)
-                power_state.expect(replaced, within=windows.prompt(RECOVERS_S), after=out_of_service)
+                power_state.expect(replaced, within=windows.prompt(RECOVERY_S), after=out_of_service)
                 new = lab.run(actions.pod_of(pods, on=other))
                 power_state.expect_later(checks.shows(lab.observe(holders), [other]))
-                lab.wait_for(node.ready.never_after(replaced, windows.absence(BOTH_S)))
+                lab.wait_for(node.ready.never_after(replaced, windows.absence(OVERLAP_S)))
                 expect_flawless_writes(lab, claim, old, new)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         lab.collect(old, new)
         delete = actions.send_request("DELETE", f"{GROUP}/deployments/{pods.name}")
         lab.run(delete)
         new_disk = faults.attachment(pvc, other)
-        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.prompt(STARTS_S)))
+        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.prompt(CONTAINER_START_S)))
 
     power_state.expect_later(checks.stays_alive(old.name, out_of_service, fault.healing_at))
     for pod in (old, new):

@@ -34,7 +34,7 @@ def lose_55_percent_of_a_zone(
     )
     elsewhere = faults.set_label(ZONE_LABEL, "elsewhere", {node.name: zone for node in moved})
 
-    evicted = moments.no_execute_written(*(node.name for node in staying))
+    taint_writes = moments.no_execute_written(*(node.name for node in staying))
     lost, last = [Node(node.name) for node in cut_off], Node(disrupting.name)
     all_lost = moments.all_of(*(node.unknown for node in lost))
 
@@ -45,13 +45,13 @@ def lose_55_percent_of_a_zone(
             unscheduled = node.taint(UNREACHABLE, "NoSchedule").added
             rate.expect(unscheduled, within=windows.prompt(2), after=node.unknown)
         normal = checks.spaced(
-            evicted, windows.spacing(), at_least=gaps_before, after=all_lost, until=last.not_ready
+            taint_writes, windows.spacing(), at_least=gaps_before, after=all_lost, until=last.not_ready
         )
         rate.expect(normal)
         claim("rate-limits.limits-taints-not-pods").expect_later(normal)
         with lab.inject(faults.patch_ready(last)):
             stopped = claim("zones.per-zone-policy").never(
-                evicted, throughout=windows.stopped(), after=last.not_ready
+                taint_writes, throughout=windows.stopped(), after=last.not_ready
             )
             expect_the_threshold_of_the_zone(claim, normal, stopped)
             for name, value in ((UNHEALTHY, len(lost) + 1), (HEALTH, 45.0)):
@@ -60,7 +60,7 @@ def lose_55_percent_of_a_zone(
             taint_two_nodes_of_another_zone(lab, claim, [node.name for node in nodes])
         rate.expect(
             checks.spaced(
-                evicted, windows.spacing(), at_least=gaps_after, after=last.ready, until=fault.healing_at
+                taint_writes, windows.spacing(), at_least=gaps_after, after=last.ready, until=fault.healing_at
             )
         )
 

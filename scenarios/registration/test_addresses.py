@@ -106,7 +106,7 @@ def restart_with_refused_address(lab: Lab, claim: Expectations, node: str, addre
     log = Log(f"kubelet-{node}", REFUSED_ADDRESSES[address])
     restart = actions.restart_joined(node, f"--node-ip={address}")
     # No earlier kubelet reported this address, so the absence may begin before the restart.
-    absence_window = windows.absence_from_before(lab.quiet_s + lab.clear_s)
+    absence_window = windows.absence_including_anchor(lab.quiet_s + lab.clear_s)
     not_on_host_claim = claim("registration.node-ip-not-on-host")
 
     lab.run(restart)

@@ -12,12 +12,12 @@ TAINTS = [
     {"key": "nodeproof.dev/young", "value": "yes", "effect": "PreferNoSchedule"},
 ]
 TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
-PODS, RENEWED_S, RENEWALS = 2, 5, 3
+PODS, RENEWAL_S, RENEWALS = 2, 5, 3
 INITIAL_TAINT = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
 CAPACITY = {"status": {"capacity": {"cpu": PRESENT, "memory": PRESENT, "pods": str(PODS)}}}
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-lease")
-UP_S, PLACED_S, LEASED_S = 60.0, 10.0, 30.0
+UP_S, SCHEDULING_S, LEASE_S = 60.0, 10.0, 30.0
 """From a boot to a registered node, on an emulated machine."""
 INITIAL_FIELD_S = 5.0
 """A field that is set at creation is there at once or never: a shorter time would only test the host."""
@@ -34,7 +34,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     kubelet_joins = actions.join(
-        NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWED_S
+        NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWAL_S
     )
     waiting = workload("Deployment", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
     own, others = (
@@ -57,11 +57,11 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         expect_lease(claim)
         expect_manual_node(claim, manual_node)
         expect_max_pods(lab, claim)
-        renewals_s = (RENEWALS + 1) * 1.04 * RENEWED_S
+        renewals_s = (RENEWALS + 1) * 1.04 * RENEWAL_S
         lab.wait_for(NEW.removed.never_after(LEASED, windows.absence(renewals_s)))
         lab.collect(own, others)
 
-    pace = windows.formula("period", f"{RENEWED_S}", f"{RENEWED_S} - slack", f"1.04 * {RENEWED_S} + slack")
+    pace = windows.formula("period", f"{RENEWAL_S}", f"{RENEWAL_S} - slack", f"1.04 * {RENEWAL_S} + slack")
     claim("heartbeat.lease-interval-configurable").expect_later(
         checks.spaced(NEW.lease_renewal, pace, at_least=RENEWALS - 1, after=LEASED, until=own.collected)
     )
@@ -92,16 +92,16 @@ def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:
     schedulable = NEW.taint(NOT_READY, "NoSchedule").removed
     bound = waiting.pod_written(spec={"nodeName": NEW})
     initial_not_ready_taint.expect(schedulable, within=windows.prompt(5), after=NEW.ready)
-    initial_not_ready_taint.expect(bound, within=windows.prompt(PLACED_S), after=schedulable)
+    initial_not_ready_taint.expect(bound, within=windows.prompt(SCHEDULING_S), after=schedulable)
 
 
 def expect_lease(claim: Expectations) -> None:
     """Expect a Lease whose duration is four renewals."""
-    soon = windows.prompt(LEASED_S)
-    duration = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWED_S}}
-    claim("heartbeat.lease-per-node").expect(LEASED, within=soon, after=REGISTERED)
+    lease_window = windows.prompt(LEASE_S)
+    duration = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWAL_S}}
+    claim("heartbeat.lease-per-node").expect(LEASED, within=lease_window, after=REGISTERED)
     claim("heartbeat.lease-interval-configurable").expect(
-        moments.written("leases", duration), within=soon, after=REGISTERED
+        moments.written("leases", duration), within=lease_window, after=REGISTERED
     )
 
 
@@ -125,15 +125,15 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
 def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand."""
     second, third = (lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED)) for _number in range(2))
-    promptly, path = windows.prompt(PLACED_S), f"/api/v1/namespaces/{third.namespace}/pods"
-    claim("scheduling.max-pods").expect(second.bound, within=promptly, after=second.created)
+    scheduling_window, path = windows.prompt(SCHEDULING_S), f"/api/v1/namespaces/{third.namespace}/pods"
+    claim("scheduling.max-pods").expect(second.bound, within=scheduling_window, after=second.created)
     spec = {"nodeName": NEW, "tolerations": TOLERATED, "containers": [{"name": "main", "image": "pause"}]}
     by_hand = f"{third.name}-by-hand"
     lab.run(actions.send_request("POST", path, {"metadata": {"name": by_hand}, "spec": spec}))
-    claim("scheduling.max-pods").expect(third.unschedulable, within=promptly, after=third.created)
+    claim("scheduling.max-pods").expect(third.unschedulable, within=scheduling_window, after=third.created)
     claim("scheduling.max-pods").expect(
         moments.became("pods", by_hand, OUT_OF_PODS, third.namespace),
-        within=promptly,
+        within=scheduling_window,
         after=moments.pod_created(third.namespace, by_hand),
     )
     claim("scheduling.max-pods").never(

@@ -3,7 +3,7 @@
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 
 UP_S = 30.0
-COLLECTED_S = 85.0
+COLLECTION_S = 85.0
 """Longer than the longest quarantine of an orphan."""
 
 
@@ -29,7 +29,7 @@ def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim:
         reregistration_drains.expect(node_back, within=windows.prompt(UP_S), after=long.healing_at)
         for event in (short_absence_pod.deletion, failed):
             reregistration_drains.never(
-                event, throughout=windows.absence(COLLECTED_S), after=short_absence_removed
+                event, throughout=windows.absence(COLLECTION_S), after=short_absence_removed
             )
         lab.wait_for(short_absence.ready.after(short.healing_at, windows.recovery()))
         lab.wait_for(node.ready.after(long.healing_at, windows.recovery()))

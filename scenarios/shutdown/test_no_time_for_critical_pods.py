@@ -32,15 +32,15 @@ def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, c
         with lab.inject(faults.partition(node)) as fault:
             request = shutdown.enter_context(lab.inject(faults.cancelled_shutdown(node))).requested_at
             termination.never(not_ready, throughout=windows.absence(2 * REGULAR_S), after=request)
-        marking = moments.pod_marked(regular.namespace, regular.name, *MARK)
-        lab.wait_for(marking.after(fault.healing_at, windows.recovery()))
+        pod_failure = moments.pod_failed(regular.namespace, regular.name, *MARK)
+        lab.wait_for(pod_failure.after(fault.healing_at, windows.recovery()))
         lab.collect(regular, critical)
 
     first, second = regular.sigterm, critical.sigterm
     first_kill, second_kill = regular.last_sign, critical.last_sign
-    soon = windows.prompt(SOON_S)
+    sigterm_window = windows.prompt(SOON_S)
     activation.expect_later(checks.listed(probes.INHIBITORS, node, LOCK, moments.recording_began(), request))
-    activation.expect_later(termination.expect_later(first, within=soon, after=request))
+    activation.expect_later(termination.expect_later(first, within=sigterm_window, after=request))
     activation.expect_later(first_kill, within=windows.grace_period(REGULAR_S), after=first)
     # From the request: the delay of a SIGTERM differs by seconds.
     activation.expect_later(second.never_after(request, windows.absence(REGULAR_S)))

@@ -62,7 +62,7 @@ def test_container_swaps_beyond_memory_limit_and_metrics_show_it(lab: Lab, claim
             *(Witness(resources=resources, memory_mib=mib) for mib in (WITHIN_MIB, BEYOND_MIB)), on=node
         )
         within, beyond = lab.run(run)
-        beyond_limit.never(restarted(within), throughout=windows.absence(GATHERED_S), after=run.ended)
+        beyond_limit.never(container_restart(within), throughout=windows.absence(GATHERED_S), after=run.ended)
         lab.observe(probes.file_of(node, paging.used_file))
         amount = partial(checks.amounts_to, since=fault.injected_at, until=fault.healing_at)
         machine_pages = amount(paging.used_file, node, USED_MIB << 20, LARGE_MIB << 20)
@@ -109,6 +109,6 @@ def expect_figures(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) ->
     summary.expect_later(reports(probes.swap_stats(node, "swapAvailableBytes", pod, "main"), share - used))
 
 
-def restarted(pod: Pod) -> Moment:
+def container_restart(pod: Pod) -> Moment:
     ended = {"status": {"containerStatuses": [{"lastState": {"terminated": {"exitCode": PRESENT}}}]}}
     return pod.became(ended)

@@ -38,7 +38,7 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
             )
             claim("taints.user-noexecute-finite").never(
                 tolerant_pod.deletion,
-                throughout=windows.absence_from_before(short_s + lab.quiet_s),
+                throughout=windows.absence_including_anchor(short_s + lab.quiet_s),
                 after=added,
             )
             claim("taints.scheduler-avoids").never(

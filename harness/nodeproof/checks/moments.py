@@ -182,7 +182,7 @@ def pod_unschedulable(namespace: str, name: str) -> Shape:
 
 
 @stored_as("pod-marked")
-def pod_marked(namespace: str, name: str, reason: str, message: str) -> Shape:
+def pod_failed(namespace: str, name: str, reason: str, message: str) -> Shape:
     """Match the change of a pod's status to Failed with this reason and message."""
     status = {"phase": "Failed", "reason": reason, "message": message}
     return Became(_pod(namespace, name), {"status": status})
