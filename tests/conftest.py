@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from nodeproof.artifacts.components import Components, obtain
 from nodeproof.labs.client.starting import raise_priority
 from nodeproof.labs.kinds import KINDS
 from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import become_root
 from tests.markers import fallen_claims
 from tests.turns import alone, beside_others

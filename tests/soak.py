@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.artifacts.components import obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
 from tests import leftovers
 from tests.acceptance.command import TOP, labs_of, nodeproof, the_run

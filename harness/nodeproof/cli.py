@@ -16,6 +16,7 @@ from typing import Any
 
 from nodeproof import commands, terminal
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import commands as readers
 
 Json = Any
@@ -62,7 +63,7 @@ _LAST_RUN = Argument(
 _RUNS = Argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
 _CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
 _COMPONENTS = (
-    Argument("--kubernetes-version", default="", help="default v1.36.3"),
+    Argument("--kubernetes-version", default="", help=f"default {DEFAULT_KUBERNETES_VERSION}"),
     Argument("--components", default="build", help="'build', or a folder with the executables"),
 )
 COMMANDS = (

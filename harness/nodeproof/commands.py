@@ -158,7 +158,8 @@ _PATH_OPTIONS = ("--components", "--lab", "--times", "--topology")
 
 
 def _obtain(arguments: argparse.Namespace) -> Components:
-    from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+    from nodeproof.artifacts.components import obtain
+    from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
     try:
         return obtain(arguments.components, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)

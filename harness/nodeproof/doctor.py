@@ -14,7 +14,6 @@ from pathlib import Path
 
 from nodeproof import capacity, proc
 from nodeproof.artifacts import components
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION
 from nodeproof.cache import cache_dir
 from nodeproof.hints import VAGRANT, hint_for
 from nodeproof.labs.base.network import TRACKING
@@ -24,6 +23,7 @@ from nodeproof.labs.client.starting import find_sshd
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding, Image, Kind, Trial
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import TOOLS, become_root, missing_tools
 
 _TRIAL_TIMEOUT_S = 10.0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeproof import catalogue
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.session import markers
 from nodeproof.session.judging import Judge, Unproven
 from nodeproof.session.scenario_source import CLAIM_FIXTURE, claim_ids
@@ -41,7 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
     group.addoption(
-        "--kubernetes-version", default="", help="Kubernetes version of the components (default v1.36.3)"
+        "--kubernetes-version",
+        default="",
+        help=f"Kubernetes version of the components (default {DEFAULT_KUBERNETES_VERSION})",
     )
     group.addoption(
         "--components", default="build", help="'build', or a folder with the components' executables"

@@ -20,7 +20,7 @@ from nodeproof.scenario.types import Moment
 
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
-REFUSED = {"reason": "FailedAttachVolume", "message": {"$prefix": "Multi-Attach error"}}
+REFUSED = {"reason": "FailedAttachVolume", "message": {"$contains": "Volume is already "}}
 NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}

@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.artifacts.components import obtain
 from nodeproof.cluster.api import ApiError
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.bench import guests
 from tests.bench.drop import first_drop
 from tests.bench.figure import Bench, Figure, row, table

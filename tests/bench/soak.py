@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION, Components, obtain
+from nodeproof.artifacts.components import Components, obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.bench.boots import posted_boots, wait_booted
 from tests.bench.ground import load, machine_description
 

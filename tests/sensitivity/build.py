@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nodeproof.artifacts.build import DEFAULT_KUBERNETES_VERSION, Version, Work, build_errors
+from nodeproof.artifacts.build import Version, Work, build_errors
 from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
 from nodeproof.cache import Report, cache_dir, locked, make_folder
 from nodeproof.catalogue import scenarios_dir
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
 
 _HALF = ".build-"

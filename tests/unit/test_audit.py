@@ -69,7 +69,7 @@ def judged(expectations: list[Expectation], claim: str) -> Verdict:
 
 
 def expected_of(state: Json, lease: Json = LEASE) -> list[Expectation]:
-    return list(of_node(copy.deepcopy(state), state, lease, IDS))
+    return list(of_node([copy.deepcopy(state), state], lease, IDS))
 
 
 def set_ready(state: Json, **fields: str) -> None:
@@ -116,7 +116,7 @@ def test_missing_or_foreign_lease_deviates(lease: Json) -> None:
 
 def test_machine_id_of_two_nodes_deviates() -> None:
     ids = count_machine_ids([HEALTHY, HEALTHY])
-    assert judged(list(of_node(HEALTHY, HEALTHY, LEASE, ids)), "info.machine-ids").outcome == "deviates"
+    assert judged(list(of_node([HEALTHY], LEASE, ids)), "info.machine-ids").outcome == "deviates"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_ranges_of_nodes_deviate_if_they_overlap(ranges: list[list[str]], outcom
 @pytest.mark.parametrize(("before", "after"), [("True", "Unknown"), ("Unknown", "True"), ("True", "False")])
 def test_state_that_changed_in_the_observation_is_not_judged(before: str, after: str) -> None:
     states = (node(before), node(after))
-    claims = {entry.claim for entry in of_node(*states, LEASE, IDS)}
+    claims = {entry.claim for entry in of_node(states, LEASE, IDS)}
     assert not claims & {
         "conditions.ready-true-shape", "monitoring.unknown-reason", "taints.noschedule-by-condition",
         "conditions.pressure-unknown-when-unreachable",
@@ -145,7 +145,68 @@ def test_state_that_changed_in_the_observation_is_not_judged(before: str, after:
 def test_node_that_recovered_and_was_lost_again_is_not_judged() -> None:
     before, after = node("Unknown"), node("Unknown")
     set_ready(after, lastTransitionTime="2026-01-01T00:00:09Z")
-    assert list(of_node(before, after, LEASE, IDS)) == []
+    assert list(of_node([before, after], LEASE, IDS)) == []
+
+
+def cordoned(*, taint_t: float = 1.1) -> Story:
+    """Cordon a Node before the observation, which begins at 2 s."""
+    story = Story().cordon(1.0)
+    for t in (taint_t,) if taint_t else ():
+        story.taint(t, "node.kubernetes.io/unschedulable", "NoSchedule")
+    return story
+
+
+def labels_of_states(story: Story, before: Json, missed_watch: str = "") -> Mapping[str, str]:
+    """Judge the claims about the state of a Node at the end of an observation."""
+    history = bookmarked(story, 20.0, missed=missed_watch).history()
+    cluster = Cluster(VERSION, 0.01, {NODE: before}, {})
+    states = running.states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
+    expected = list(of_node(states[NODE], None, IDS))
+    for entry in expected:
+        story.say(20.0, "observed", **entry.observation.to_json(), value=entry.value, asked_t=20.0)
+    read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
+    missed = running.missed_states(history)
+    (subject,) = running.of_nodes(cluster, states, {}, expected, read, missed)
+    return {claim: verdict.label for claim, verdict in judge_subject(subject, story.history(), CATALOGUE)}
+
+
+@pytest.mark.parametrize(("taint_t", "label"), [(1.1, "conforms"), (0.0, "deviates")])
+def test_node_that_stays_cordoned_is_judged(taint_t: float, label: str) -> None:
+    story = cordoned(taint_t=taint_t)
+    assert labels_of_states(story, story.object("nodes", "", NODE))["cordon.taint"] == label
+
+
+def test_node_cordoned_again_right_before_the_end_is_not_judged() -> None:
+    """Its taint is still to come."""
+    story = cordoned()
+    before = story.object("nodes", "", NODE)
+    story.cordon(10.0, on=False).untaint(10.1).cordon(19.9)
+    assert "cordon.taint" not in labels_of_states(story, before)
+
+
+def test_taint_removed_by_somebody_is_not_judged() -> None:
+    story = cordoned()
+    before = story.object("nodes", "", NODE)
+    assert "cordon.taint" not in labels_of_states(story.untaint(19.9), before)
+
+
+def test_condition_that_flapped_within_a_second_is_not_judged() -> None:
+    story = Story().condition(1.0, "Unknown").taint(1.1, effect="NoSchedule")
+    before = story.object("nodes", "", NODE)
+    story.condition(19.5, "True").untaint(19.6).condition(19.9, "Unknown")
+    assert (
+        not {"taints.noschedule-by-condition", "monitoring.unknown-reason"}
+        & labels_of_states(story, before).keys()
+    )
+
+
+@pytest.mark.parametrize("missed", ["", "nodes"])
+def test_missed_states_leave_claims_about_lasting_states_unproven(missed: str) -> None:
+    story = cordoned(taint_t=0.0)
+    before = story.object("nodes", "", NODE)
+    if not missed:
+        story.list(10.0, "nodes")
+    assert labels_of_states(story, before, missed)["cordon.taint"] == "unproven: gap"
 
 
 def test_node_that_never_reported_is_not_judged_as_lost() -> None:
@@ -160,14 +221,14 @@ def test_node_that_never_reported_is_not_judged_as_lost() -> None:
 )
 def test_pods_of_a_node_follow_the_settings_of_its_kubelet(most: int, per_core: int, outcome: str) -> None:
     kubelet = {"maxPods": most, "podsPerCore": per_core}
-    expectations = list(of_node(HEALTHY, HEALTHY, LEASE, IDS, kubelet))
+    expectations = list(of_node([HEALTHY], LEASE, IDS, kubelet))
     assert judged(expectations, "capacity.max-pods").outcome == outcome
 
 
 def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
     cluster = Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
     read = Evidence([], [], Tolerations(None))
-    (subject,) = running.of_nodes(cluster, {NODE: HEALTHY}, {NODE: LEASE}, [], read)
+    (subject,) = running.of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
     ((claim, verdict),) = subject.verdicts
     assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
 
@@ -194,7 +255,7 @@ def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> S
 def interval(history: History, before: Json = HEALTHY, after: Json = HEALTHY, lease: Json = LEASE) -> Verdict:
     cluster = Cluster(VERSION, 0.01, {NODE: before}, {NODE: lease})
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    (subject,) = running.of_nodes(cluster, {NODE: after}, {NODE: lease}, [], read)
+    (subject,) = running.of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
     ((claim, verdict),) = judge_subject(subject, history, CATALOGUE)
     assert claim == LEASE_INTERVAL
     return verdict

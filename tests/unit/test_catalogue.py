@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeproof import catalogue, proc
-from nodeproof.artifacts.components import DEFAULT_KUBERNETES_VERSION
 from nodeproof.catalogue import DEPTH_LIMIT, SIZE_LIMIT, merge, parse
 from nodeproof.model.claim import page_agreement
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.model.window import WindowContext, compute
 from nodeproof.session.judging import Judge
 from tests.unit.histories import configuration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -120,6 +120,50 @@ def test_object_recreated_in_a_state_breaks_an_absence() -> None:
     story.remove(25.0, "nodes", "", NODE).change(27.0, "nodes", "", NODE, body)
     check = counted(TAINTED, 0, 0, after=CUT, until=moments.condition_became(OTHER, "Ready", "Unknown"))
     assert_verdict(run(check, story.condition(60.0, "Unknown", node=OTHER).fence(64.0)), "deviates")
+
+
+@pytest.mark.parametrize(
+    ("created_t", "gone_t", "back_t", "expected"),
+    [
+        (1.0, 40.0, 50.0, "conforms"),
+        (12.0, 40.0, 50.0, GAP),
+        (1.0, 5.0, 50.0, GAP),
+        (1.0, 13.0, 50.0, GAP),
+        (1.0, 13.0, 17.0, GAP),
+        (1.0, 5.0, 8.0, "conforms"),
+        # It was there all the time, to within the slack.
+        (10.1, 40.0, 50.0, "conforms"),
+        (1.0, UNTIL_T, 50.0, "conforms"),
+    ],
+)
+def test_count_of_zero_requires_the_object_all_the_time(
+    created_t: float, gone_t: float, back_t: float, expected: str
+) -> None:
+    story = Story()
+    deeds: list[tuple[float, Callable[[float], object]]] = [
+        (created_t, story.pod),
+        (gone_t, lambda t: story.remove(t, "pods", NAMESPACE, POD)),
+        (back_t, story.pod),
+        (SINCE_T, story.cordon),
+        (UNTIL_T, lambda t: story.cordon(t, on=False)),
+    ]
+    for t, deed in sorted(deeds, key=lambda pair: pair[0]):
+        deed(t)
+    failed = moments.became("pods", POD, {"status": {"phase": "Failed"}}, NAMESPACE)
+    for high in (0, 2):
+        assert_verdict(run(reports(0, high, failed), story.fence(60.0)), expected)
+    # A sentence about the object itself needs none.
+    again = moments.created("pods", "pod-2", NAMESPACE)
+    assert_verdict(run(reports(0, 0, again), story), "conforms")
+
+
+@pytest.mark.parametrize(("back_t", "expected"), [(None, GAP), (15.0, "conforms")])
+def test_state_that_lasts_is_no_absence_of_its_beginning(back_t: float | None, expected: str) -> None:
+    story = Story().condition(5.0, "Unknown").cordon(SINCE_T)
+    if back_t is not None:
+        story.condition(back_t, "True")
+    story.cordon(UNTIL_T, on=False)
+    assert_verdict(run(reports(0, 0, UNKNOWN), story.fence(40.0)), expected)
 
 
 def test_events_of_a_watch_that_resumed_are_counted() -> None:

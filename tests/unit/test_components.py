@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,9 @@ import pytest
 
 from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.build import SUPPORTED_MINORS, first_error
+from nodeproof.artifacts.build import first_error
 from nodeproof.artifacts.components import (
     CLOUD,
-    DEFAULT_KUBERNETES_VERSION,
     HOLLOW,
     PROXY,
     ROLES,
@@ -27,6 +27,7 @@ from nodeproof.artifacts.components import (
     recipe_hash,
 )
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
 Json = Any
 
@@ -238,6 +239,10 @@ def test_recipe_builds_the_default_version() -> None:
     assert f"\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n" in (recipe_dir() / "go.mod").read_text()
 
 
+def entry_name(recipe: Path) -> str:
+    return f"{DEFAULT_KUBERNETES_VERSION}-{recipe_hash(recipe, DEFAULT_KUBERNETES_VERSION)}"
+
+
 # Building --------------------------------------------------------------------------------------
 
 
@@ -248,10 +253,10 @@ def test_build_is_cached_and_reused(cache: Path, recipe: Path, go: Go) -> None:
     assert go.count("build") == 1
     assert first.hollow_from_tree
     assert set(first.by_role) == set(ROLES)
-    entry = cache / "components" / f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
+    entry = cache / "components" / entry_name(recipe)
     assert first.path("kubectl") == entry / "bin" / "kubectl"
     assert first.path("kubectl").readlink() == Path("components")
-    assert first.by_role["kubectl"].version == "v1.36.3"
+    assert first.by_role["kubectl"].version == DEFAULT_KUBERNETES_VERSION
     assert (
         first.by_role["etcd"].sha256
         == hashlib.sha256((entry / "bin" / "components").read_bytes()).hexdigest()
@@ -318,7 +323,7 @@ def test_failed_build_leaves_nothing_and_reports_its_error(
 
 
 def test_leftovers_of_a_killed_build_are_removed_by_the_next(cache: Path, recipe: Path, go: Go) -> None:
-    entry = cache / "components" / f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
+    entry = cache / "components" / entry_name(recipe)
     left = entry.parent / f".{entry.name}.build-killed"
     left.mkdir(parents=True)
     entry.mkdir()  # and an entry that is none
@@ -329,7 +334,7 @@ def test_leftovers_of_a_killed_build_are_removed_by_the_next(cache: Path, recipe
 def test_second_process_waits_for_the_build_and_reports_it(cache: Path, recipe: Path, go: Go) -> None:
     folder = cache / "components"
     folder.mkdir(parents=True)
-    name = f"v1.36.3-{recipe_hash(recipe, 'v1.36.3')}"
+    name = entry_name(recipe)
     lines: list[str] = []
     waits = threading.Event()
 
@@ -370,7 +375,8 @@ def test_build_progress_is_reported(
     go.install(build="echo k8s.io/api/core/v1; echo 'go: downloading x'")
     lines: list[str] = []
     obtain("build", DEFAULT_KUBERNETES_VERSION, lines.append)
-    assert any(line.startswith("compiling Kubernetes v1.36.3: 1 of at most 2 packages") for line in lines)
+    compiling = f"compiling Kubernetes {DEFAULT_KUBERNETES_VERSION}: 1 of at most 2 packages"
+    assert any(line.startswith(compiling) for line in lines)
 
 
 # Other versions --------------------------------------------------------------------------------
@@ -414,6 +420,25 @@ def test_build_has_the_sources_for_its_version(
     obtain("build", version, silent)
     calls = [line for line in go.calls.read_text().splitlines() if line.startswith(("build", "list"))]
     assert ["-tags kubernetes1.37 " in line for line in calls] == [name == "since"] * 2
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "v1.35.4", "v1.36.3", DEFAULT_KUBERNETES_VERSION])
+def test_recipe_has_sources_and_modules_of_each_supported_minor(
+    tmp_path: Path, go: Go, upstream: Path, version: str
+) -> None:
+    go.install(download={"GoMod": str(upstream)})
+    parsed = component_build.Version.parse(version)
+    work = component_build.Work(tmp_path / "work", parsed, silent)
+    work.copy_recipe(recipe_dir())
+    work.adapt()
+    source = tmp_path / "work" / "src"
+    changed = {path.name for path in (source / "hollow").glob("*_1_37.go")}
+    assert changed == {"from_1_37.go" if parsed.build_tags else "before_1_37.go"}
+    go_mod = (source / "go.mod").read_text()
+    assert f"\tk8s.io/kubernetes {version}\n" in go_mod
+    assert set(re.findall(r" => k8s\.io/\S+ (\S+)", go_mod)) == {parsed.staging}
+    # Other versions have other sums, which `go mod tidy` writes.
+    assert (source / "go.sum").exists() == (version == DEFAULT_KUBERNETES_VERSION)
 
 
 @pytest.mark.parametrize("minor", SUPPORTED_MINORS)

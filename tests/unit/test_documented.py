@@ -63,13 +63,13 @@ def collected(command_lines: Sequence[str], top: Path, named: str = "test_") -> 
 @pytest.mark.parametrize("command", commands_of(READING))
 def test_commands_that_read_runs_work(tmp_path: Path, command: str) -> None:
     out = checkout(tmp_path, sys.executable)
-    for run, rows in (("v1.35", ROWS), ("v1.36", ROWS), ("night", ROWS), ("today", ROWS)):
+    for run, rows in (("v1.36", ROWS), ("v1.37", ROWS), ("night", ROWS), ("today", ROWS)):
         tell(out / run, rows)
     rundir.point_latest(out, out / "today")
     for number, rows in enumerate((ROWS, OTHER), 1):
         shard_run(out / f"shard-{number}", number, PARTS, rows)
-    arguments = command.replace("RUN_A RUN_B", "reports/out/v1.35 reports/out/v1.36")
-    runs = "reports/out/shard-*" if " merge " in arguments else "reports/out/v1.35 reports/out/v1.36"
+    arguments = command.replace("RUN_A RUN_B", "reports/out/v1.36 reports/out/v1.37")
+    runs = "reports/out/shard-*" if " merge " in arguments else "reports/out/v1.36 reports/out/v1.37"
     arguments = arguments.replace("RUN...", runs).replace(" DIR ", " reports/out/site ")
     if " merge " in arguments:
         # An existing run is never overwritten.
@@ -91,9 +91,9 @@ def test_commands_that_read_runs_work(tmp_path: Path, command: str) -> None:
 
 def test_compare_reports_the_falsified_claim(tmp_path: Path) -> None:
     out = checkout(tmp_path, sys.executable)
-    tell(out / "v1.35", ROWS)
-    tell(out / "v1.36", FELL)
-    process = carried_out(".venv/bin/nodeproof compare reports/out/v1.35 reports/out/v1.36", tmp_path)
+    tell(out / "v1.36", ROWS)
+    tell(out / "v1.37", FELL)
+    process = carried_out(".venv/bin/nodeproof compare reports/out/v1.36 reports/out/v1.37", tmp_path)
     assert process.status == 1
     assert "cordon.taint: conforms -> deviates" in process.stdout
 

@@ -244,6 +244,14 @@ def test_second_retry_waits_until_scenarios_run_alone(tmp_path: Path) -> None:
     assert retries.take(Turn.ALONE) == second
 
 
+def test_longest_retry_is_taken_first(tmp_path: Path) -> None:
+    retries = Retries(tmp_path)
+    for nodeid, lasts_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
+        retries.add(Retry(nodeid, 1, lasts_s))
+    taken = [retry.nodeid for _ in range(3) if (retry := retries.take(Turn.HALF))]
+    assert taken == ["long", "middle", "short"]
+
+
 def test_turn_is_reached_when_no_live_worker_is_in_an_earlier_one(tmp_path: Path) -> None:
     first, second = (Throttle(tmp_path, name, 2) for name in "ab")
     first.go_on_to(Turn.HALF)
@@ -276,6 +284,10 @@ class Started:
 
     def lease(self) -> bool:
         return self.leases.take_zone(ZONES)[1]
+
+    def measure_watch_latency_s(self) -> float:
+        self.calls.append("measured")
+        return 0.03
 
     def copy_logs(self, into: Path) -> None:
         self.calls.append(f"logs to {into.name}")
@@ -357,6 +369,14 @@ def test_last_worker_keeps_the_logs_and_ends_the_lab(run: Run) -> None:
 
 def test_no_files_of_the_shared_lab_are_left(run: Run) -> None:
     run.lease()
+    remove_locks(run.folder / "labs")
+    assert list((run.folder / "labs").iterdir()) == []
+
+
+def test_watch_latency_of_a_shared_lab_is_measured_once(run: Run) -> None:
+    zones = [run.lease()[0] for _ in ZONES]
+    assert [run.shared().watch_latency_s(cast(LabHandle, zone)) for zone in zones] == [0.03] * len(ZONES)
+    assert [zone.calls for zone in zones] == [["measured"], []]
     remove_locks(run.folder / "labs")
     assert list((run.folder / "labs").iterdir()) == []
 

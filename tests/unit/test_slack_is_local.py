@@ -158,6 +158,46 @@ def test_successive_cpu_waits_may_have_delayed_an_event(waits: int, before_s: fl
     assert label(story, EVICTION) == expected
 
 
+def stalled_often(story: Story, first_t: float, **by: str) -> Story:
+    """Stall for 0.6 s four times, awake for 0.1 s in between: less than the limit each, 2.4 s in all."""
+    for number in range(4):
+        story.say(first_t + 0.6 + 0.7 * number, "stall", late_s=0.6, **by)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("by", "before_s", "expected"),
+    [
+        # Each process of the lab through which a change passes may meet another stall.
+        ({"by": LAB}, 2.6, TOO_LOADED),
+        # A timer that runs meanwhile does not: it ends on time.
+        ({"by": LAB}, 8.0, "deviates"),
+        # The harness received the event at the end of the stall in which it came.
+        ({}, 2.6, "deviates"),
+        ({}, 8.0, "deviates"),
+    ],
+)
+def test_stalls_in_a_row_add_up_only_for_a_change_in_the_lab(
+    by: dict[str, str], before_s: float, expected: str
+) -> None:
+    """The event is 2.2 s late: more than the longest stall and slack allow, less than the sum."""
+    event_t = last_renewal_t() + GRACE_S + 0.6 + 0.15 + 12.2
+    story = stalled_often(measured(partition(eviction_s=12.2)), event_t - before_s, **by)
+    assert label(story, EVICTION) == expected
+
+
+@pytest.mark.parametrize("by", [{"by": LAB}, {}])
+@pytest.mark.parametrize(("eviction_s", "expected"), [(10.1, CONFORMS), (13.0, "deviates")])
+def test_stalls_between_anchor_and_event_do_not_add_up(
+    by: dict[str, str], eviction_s: float, expected: str
+) -> None:
+    """Anchor and event are each late by the stall at their own time."""
+    story = measured(partition(eviction_s=eviction_s))
+    for t in (35.5, 37.0, 38.4):
+        story.say(t, "stall", late_s=0.6, **by)
+    assert label(story, EVICTION) == expected
+
+
 def test_wait_is_extended_by_recorded_cpu_wait() -> None:
     """By its window plus the waits, as the verdict requires of the recording."""
     story, soon = Story(), windows.prompt(5.0)

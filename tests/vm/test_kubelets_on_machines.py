@@ -14,7 +14,6 @@ import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pod, pods
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.model.cluster import condition_status
 from tests.acceptance.alterations import SLACK_S
 from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
 from tests.markers import falls
@@ -71,10 +70,9 @@ def a_kubelet_ends_with_its_node(cluster: Cluster) -> None:
     sh(cluster.lab, "systemctl stop kubelet")
 
 
-def somebody_says_unknown_of_a_node_that_is_back(cluster: Cluster) -> None:
+def somebody_says_unknown_of_a_node(cluster: Cluster) -> None:
     """As if only its Lease counted."""
-    cluster.until_injected("clock")
-    cluster.until(lambda: condition_status(cluster.node(), "Ready") == "Unknown")
+    cluster.until_injected("kubelet-settings")
     cluster.until_ready()
     # An event within the slack may precede the anchor.
     pause(SLACK_S)
@@ -133,9 +131,7 @@ FALLS = [
         marks=falls("eviction.all-pods", "eviction.static-pods-stay", "heartbeat.kubelet-stop"),
     ),
     pytest.param(a_kubelet_ends_with_its_node, (DELETED,), marks=falls("deletion-gc.live-kubelet-kills")),
-    pytest.param(
-        somebody_says_unknown_of_a_node_that_is_back, (OLD_CLOCK,), marks=falls("heartbeat.local-clock")
-    ),
+    pytest.param(somebody_says_unknown_of_a_node, (OLD_CLOCK,), marks=falls("heartbeat.local-clock")),
     pytest.param(somebody_listens, (RUNTIME, *WITHOUT), marks=falls("components.on-node")),
 ]
 

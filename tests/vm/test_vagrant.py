@@ -9,10 +9,11 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.artifacts import image
-from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION, obtain
+from nodeproof.artifacts.components import BUILD, obtain
 from nodeproof.labs.base.spec import NAMESPACES
 from nodeproof.labs.kinds.libvirt import box
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import missing_tools, root_prefix
 from tests.acceptance.command import TOP
 from tests.leftovers import eventually_empty, host_tables

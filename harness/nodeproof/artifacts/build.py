@@ -20,15 +20,12 @@ from nodeproof import proc
 from nodeproof.artifacts.go import find_go, go_environment, go_version, required_go, tail
 from nodeproof.cache import ProgressLine, Report
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
 Json = Any
 
-DEFAULT_KUBERNETES_VERSION = "v1.36.3"
-
 OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
 """The programs with our own code, by role, and their folders."""
-SUPPORTED_MINORS = range(34, 38)
-"""The minors of Kubernetes 1 that our own programs must compile with."""
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
 _BUILD_TIMEOUT_S = 3600.0
 _STEP_TIMEOUT_S = 900.0

@@ -19,7 +19,6 @@ from types import MappingProxyType
 
 from nodeproof import proc
 from nodeproof.artifacts.build import (
-    DEFAULT_KUBERNETES_VERSION,
     Version,
     Work,
     build_errors,
@@ -30,11 +29,11 @@ from nodeproof.artifacts.go import VERSION_TIMEOUT_S, build_go_version, tail
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 __all__ = [
     "BUILD",
     "CLOUD",
-    "DEFAULT_KUBERNETES_VERSION",
     "HOLLOW",
     "PROXY",
     "ROLES",

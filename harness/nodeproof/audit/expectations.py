@@ -16,11 +16,18 @@ from typing import Any
 from nodeproof.checks.observations import shows
 from nodeproof.model.cluster import UNREACHABLE, UNSCHEDULABLE, condition, condition_status
 from nodeproof.model.judgment import Check, Observation
-from nodeproof.model.pattern import PRESENT
+from nodeproof.model.pattern import PRESENT, matches
 from nodeproof.model.quantity import amount
 
 Json = Any
 Node = Mapping[str, Json]
+States = Sequence[Node]
+"""The states of one Node from the start to the end, at least one."""
+READY_SHAPE, UNKNOWN_REASON = "conditions.ready-true-shape", "monitoring.unknown-reason"
+UNKNOWN_PRESSURES = "conditions.pressure-unknown-when-unreachable"
+TAINT_BY_CONDITION, CORDON_TAINT = "taints.noschedule-by-condition", "cordon.taint"
+OF_LASTING_STATES = (READY_SHAPE, UNKNOWN_REASON, UNKNOWN_PRESSURES, TAINT_BY_CONDITION, CORDON_TAINT)
+"""Claims about states that the cluster reacts to: a change right before the end would not be followed yet."""
 CLUSTER = "cluster"
 """The subject of claims about all nodes together."""
 NOT_EMPTY = {"$not": {"$in": [None, ""]}}
@@ -61,44 +68,51 @@ class Expectation:
         return shows(self.observation, self.pattern)
 
 
-def lives(before: Node, after: Node) -> bool:
-    """Return whether a node's kubelet reported, whether Ready or not, at the start and at the end."""
-    return all(condition_status(node, "Ready") in ("True", "False") for node in (before, after))
+def lives(states: States) -> bool:
+    """Return whether a node's kubelet reported, whether Ready or not, from the start to the end."""
+    return all(condition_status(node, "Ready") in ("True", "False") for node in states)
 
 
-def is_lost(before: Node, after: Node) -> bool:
+def is_lost(states: States) -> bool:
     """Return whether a kubelet that once reported was silent from the start to the end."""
-    return _lasting(before, after, "Ready") == "Unknown" and _ready(after).get("reason") != _NEVER_POSTED
+    return _lasting(states, "Ready") == "Unknown" and _ready(states[-1]).get("reason") != _NEVER_POSTED
 
 
 def of_node(
-    before: Node, after: Node, lease: Json, machine_ids: Counter[str], kubelet: Json = None
+    states: States, lease: Json, machine_ids: Counter[str], kubelet: Json = None
 ) -> Iterator[Expectation]:
     """Yield the expectations of one node.
 
     Args:
-        before: The Node at the start.
-        after: The Node at the end.
+        states: Its states from the start to the end.
         lease: Its Lease at the end, or None.
         machine_ids: How many Nodes report each machine id.
         kubelet: The configuration of its kubelet, or None.
     """
-    if lives(before, after):
+    after = states[-1]
+    if lives(states):
         yield from _of_reporting(after, lease, machine_ids)
         if kubelet is not None:
             yield _max_pods(after, kubelet)
-    if _lasting(before, after, "Ready") == "True":
+    if _lasting(states, "Ready") == "True":
         ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
-        yield _conditions("conditions.ready-true-shape", after, [{"type": "Ready", **ready}])
-    if is_lost(before, after):
+        yield _conditions(READY_SHAPE, after, [{"type": "Ready", **ready}])
+    if is_lost(states):
         yield from _of_lost(after)
-    name, taints = str(after["metadata"]["name"]), after["spec"].get("taints") or []
-    for key in _expected_taints(before, after):
-        taint = {"key": key, "effect": "NoSchedule"}
-        yield Expectation("taints.noschedule-by-condition", name, "spec.taints", taints, [taint])
-    if all(node["spec"].get("unschedulable") for node in (before, after)):
-        taint = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
-        yield Expectation("cordon.taint", name, "spec.taints", taints, [taint])
+    for type_, by_status in _TAINTS.items():
+        if key := by_status.get(_lasting(states, type_)):
+            yield from _taint(TAINT_BY_CONDITION, states, key)
+    if all(node["spec"].get("unschedulable") for node in states):
+        yield from _taint(CORDON_TAINT, states, UNSCHEDULABLE)
+
+
+def _taint(claim: str, states: States, key: str) -> Iterator[Expectation]:
+    """Yield that a Node has a NoSchedule taint, unless somebody removed the taint during the observation."""
+    taint = {"key": key, "effect": "NoSchedule"}
+    taints = [node["spec"].get("taints") or [] for node in states]
+    if matches([taint], taints[-1]) or not any(matches([taint], seen) for seen in taints):
+        name = str(states[-1]["metadata"]["name"])
+        yield Expectation(claim, name, "spec.taints", taints[-1], [taint])
 
 
 def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterator[Expectation]:
@@ -143,9 +157,9 @@ def _of_lost(node: Node) -> Iterator[Expectation]:
     """Yield what the node controller writes about a node that it does not hear."""
     unknown = {"status": "Unknown", "reason": "NodeStatusUnknown"}
     message = {"message": "Kubelet stopped posting node status."}
-    yield _conditions("monitoring.unknown-reason", node, [{"type": "Ready", **unknown, **message}])
+    yield _conditions(UNKNOWN_REASON, node, [{"type": "Ready", **unknown, **message}])
     pressures = [{"type": type_, **unknown} for type_ in PRESSURES]
-    yield _conditions("conditions.pressure-unknown-when-unreachable", node, pressures)
+    yield _conditions(UNKNOWN_PRESSURES, node, pressures)
 
 
 def _conditions(claim: str, node: Node, pattern: Json) -> Expectation:
@@ -154,18 +168,13 @@ def _conditions(claim: str, node: Node, pattern: Json) -> Expectation:
     return Expectation(claim, str(node["metadata"]["name"]), "status.conditions", conditions, pattern)
 
 
-def _expected_taints(before: Node, after: Node) -> Iterator[str]:
-    """Yield the taint of each condition that did not change in the observation."""
-    for type_, by_status in _TAINTS.items():
-        if key := by_status.get(_lasting(before, after, type_)):
-            yield key
-
-
-def _lasting(before: Node, after: Node, type_: str) -> str:
+def _lasting(states: States, type_: str) -> str:
     """Return the status of a condition that made no transition in between, else an empty string."""
-    first, last = (condition(node, type_) or {} for node in (before, after))
-    is_same = all(first.get(field) == last.get(field) for field in ("status", "lastTransitionTime"))
-    return str(last.get("status", "")) if is_same else ""
+    transitions = {
+        tuple(str(entry.get(field, "")) for field in ("status", "lastTransitionTime"))
+        for entry in (condition(node, type_) or {} for node in states)
+    }
+    return transitions.pop()[0] if len(transitions) == 1 else ""
 
 
 def _ready(node: Node) -> Mapping[str, Json]:

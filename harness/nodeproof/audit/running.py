@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from nodeproof.audit import expectations
-from nodeproof.audit.expectations import CLUSTER, Expectation
+from nodeproof.audit.expectations import CLUSTER, Expectation, States
 from nodeproof.audit.settings import API_SERVER, Evidence
 from nodeproof.audit.tolerations import judge_tolerations
 from nodeproof.checks import heartbeats
@@ -26,7 +26,7 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import RENEW_JITTER, Calibration, Configuration, condition_status
-from nodeproof.model.history import History
+from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, unproven
@@ -145,14 +145,16 @@ def record(
     with ReadOnlyRecording(api, path, names, RECORDED, seconds, wall_offset_s) as recording:
         objects, requested_t = recording.fence()
         nodes, leases = (_by_name(objects[resource]) for resource in RECORDED)
-        expected = list(_expectations(cluster, nodes, leases, evidence))
+        history = recording.history()
+        states = states_of(cluster, nodes, history)
+        expected = list(_expectations(states, nodes, leases, evidence))
         for expectation in expected:
             recording.observe(expectation.observation, requested_t)
         tolerations = evidence.tolerations
         if tolerations.observation is not None:
             recording.observe(tolerations.observation, tolerations.requested_t)
     configuration = _configuration(cluster)
-    subjects = list(of_nodes(cluster, nodes, leases, expected, evidence))
+    subjects = list(of_nodes(cluster, states, leases, expected, evidence, missed_states(history)))
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
     instances = evidence.flags(API_SERVER)
     flags = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
@@ -167,46 +169,67 @@ def record(
 
 
 def _expectations(
-    cluster: Cluster, nodes: Objects, leases: Objects, evidence: Evidence
+    states: Mapping[str, States], nodes: Objects, leases: Objects, evidence: Evidence
 ) -> Iterator[Expectation]:
     machine_ids = expectations.count_machine_ids(nodes.values())
-    for name, before, after in _of_both(cluster, nodes):
-        yield from expectations.of_node(
-            before, after, leases.get(name), machine_ids, evidence.kubelets.get(name)
-        )
+    for name, states_of_node in states.items():
+        kubelet = evidence.kubelets.get(name)
+        yield from expectations.of_node(states_of_node, leases.get(name), machine_ids, kubelet)
     yield from expectations.of_cluster(list(nodes.values()))
 
 
-def _of_both(cluster: Cluster, nodes: Objects) -> Iterator[tuple[str, Json, Json]]:
-    """Yield each Node that was there from the start to the end, by name."""
+def states_of(cluster: Cluster, nodes: Objects, history: History) -> Mapping[str, States]:
+    """Return all states of each Node that was there from the start to the end, by name."""
+    states = {}
     for name, before in cluster.nodes.items():
         after = nodes.get(name)
         if after is not None and after["metadata"]["uid"] == before["metadata"]["uid"]:
-            yield name, before, after
+            watched = (version.object for version in history.versions("nodes", "", name))
+            # The watch may have gone on after the LIST at the end.
+            between = (node for node in watched if _revision(before) <= _revision(node) <= _revision(after))
+            states[name] = [before, *between, after]
+    return states
+
+
+def _revision(node: Json) -> int:
+    return int(node["metadata"]["resourceVersion"])
+
+
+def missed_states(history: History) -> str:
+    """Return why the watch of Nodes may have missed a state, or an empty string."""
+    if sum(entry.data["resource"] == "nodes" for entry in history.of_kind("listed")) > 1:
+        return "the watch of nodes began anew with a LIST, and may have missed a change"
+    return fence(history, ("nodes",)).reason
 
 
 def of_nodes(
     cluster: Cluster,
-    nodes: Objects,
+    states: Mapping[str, States],
     leases: Objects,
     expected: Sequence[Expectation],
     evidence: Evidence,
+    missed: str,
 ) -> Iterator[Subject]:
-    """Yield what to judge of each node, with the version and the lease duration of its kubelet."""
+    """Yield what to judge of each node, with the version and the lease duration of its kubelet.
+
+    If states may be missed, no claim about a lasting state is proven.
+    """
     configuration = _configuration(cluster)
-    by_node: dict[str, list[Judgment]] = {}
+    by_node: dict[str, list[Expectation]] = {}
     for entry in expected:
-        by_node.setdefault(entry.subject, []).append(Judgment(entry.claim, entry.check))
-    for name, before, after in _of_both(cluster, nodes):
-        own = by_node.get(name, [])
+        by_node.setdefault(entry.subject, []).append(entry)
+    for name, states_of_node in states.items():
+        of_name = by_node.get(name, [])
+        unsure = [entry for entry in of_name if missed and entry.claim in expectations.OF_LASTING_STATES]
+        own = [Judgment(entry.claim, entry.check) for entry in of_name if entry not in unsure]
         lease = leases.get(name) or {"spec": {}}
         duration_s = lease["spec"].get("leaseDurationSeconds")
         settings = {"kubelet": {"nodeLeaseDurationSeconds": duration_s}} if duration_s else {}
-        version = _version(after, cluster.version)
+        version = _version(states_of_node[-1], cluster.version)
         of_node = replace(configuration, kubernetes_version=version, reported=settings)
-        verdicts = []
-        if not expectations.lives(before, after):
-            if condition_status(before, "Ready") in ("True", "False"):
+        verdicts = [(entry.claim, unproven("gap", missed)) for entry in unsure]
+        if not expectations.lives(states_of_node):
+            if condition_status(states_of_node[0], "Ready") in ("True", "False"):
                 reason = f"{name} stopped reporting during the observation"
                 verdicts.append((LEASE_INTERVAL, unproven("component-died", reason)))
         elif settings:
@@ -215,7 +238,7 @@ def of_nodes(
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
-        if expectations.lives(before, after) and name not in evidence.kubelets:
+        if expectations.lives(states_of_node) and name not in evidence.kubelets:
             verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
         yield Subject(name, of_node, tuple(own), tuple(verdicts))
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
-from nodeproof.checks.evidence import LOOK_BACK_S, Undecided, events_of_bursts, moments_of
+from nodeproof.checks.evidence import (
+    LOOK_BACK_S,
+    Undecided,
+    events_of_bursts,
+    lossy_gap,
+    moments_of,
+    require,
+    watch_loss,
+)
 from nodeproof.checks.placing import Case, Measurement, place
 from nodeproof.checks.words import Word
 from nodeproof.model.claim import Claim
@@ -182,7 +190,7 @@ def evidence_times(check: Check, history: History, configuration: Configuration)
 
 def missing_evidence(check: Check, history: History, configuration: Configuration) -> str:
     """Return why evidence that decides a check may be missing from the recording, or an empty string."""
-    return _broken(check, history) or _lost(check, history, configuration)
+    return _broken(check, history) or _lost(check, history, configuration) or _late(check, history)
 
 
 def _broken(check: Check, history: History) -> str:
@@ -202,28 +210,37 @@ def _broken(check: Check, history: History) -> str:
 
 
 def _lost(check: Check, history: History, configuration: Configuration) -> str:
-    """Return why a source may lack messages from the times of a check, or an empty string."""
-    if not any("by" in part.args for moment in moments_of(check) for part in moments.parts(moment)):
-        return ""
-    times = evidence_times(check, history, configuration)
-    if not times:
-        return ""
-    for moment, search_time in _search_times(check, history, configuration, hull(times)):
+    """Return which moment of a check may have occurred unseen where it was searched, or an empty string."""
+    for moment, search_time in _search_times(check, history, configuration):
         for part, part_time in moments.search_spans(history, moment, search_time):
-            reason = witnessed.lost(history, part, part_time)
+            reason = lossy_gap(history, part, part_time) or witnessed.lost(history, part, part_time)
             if reason:
                 return f"{part} may have come: {reason}"
     return ""
 
 
+def _late(check: Check, history: History) -> str:
+    """Return which moment, after or before which a check searches others, has no exact time."""
+    for moment in moments_of(check):
+        for bound in moments.search_bounds(history, moment):
+            gap = watch_loss(history, (bound,), Span.at(require(history, bound).t))
+            if gap:
+                return f"{bound} occurred while {gap}"
+    return ""
+
+
 def _search_times(
-    check: Check, history: History, configuration: Configuration, time: Span
+    check: Check, history: History, configuration: Configuration
 ) -> Iterator[tuple[Moment, Span]]:
     """Yield each moment of a check with the time in which it was searched."""
     anchors = [Moment.from_json(check.args[part]) for part in _BEFORE if part in check.args]
     for anchor in anchors:
         occurrence = moments.find(history, anchor)
         yield anchor, Span(history.began_t, occurrence.t if occurrence else history.ended_t)
+    times = evidence_times(check, history, configuration)
+    if not times:
+        return
+    time = hull(times)
     look_back_s = configuration.slack_limit_s + LOOK_BACK_S if _CHECKS[check.name].looks_back else 0.0
     # A message from the slack of an end may have come on the other side of it.
     unsure_s = slack_s(history, configuration, [time])

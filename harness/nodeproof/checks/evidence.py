@@ -12,7 +12,7 @@ from typing import Any
 from nodeproof.checks import moments, witnessed
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import History, fence
+from nodeproof.model.history import Gap, History, fence
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Code, unproven
@@ -47,8 +47,24 @@ def watch_loss(
         for gap in history.gaps(resource, since_t, until_t):
             span = Span(gap.since_t, gap.until_t)
             if is_exact or gap.is_lossy or any(span.touches(time) for time in exact or ()):
-                return f"the watch of {resource} had a gap of {gap.back_t - gap.since_t:.1f} s: {gap.reason}"
+                return _describe_gap(resource, gap)
     return ""
+
+
+def lossy_gap(history: History, moment: Moment, within: Span) -> str:
+    """Return which watch of a moment may have lost events within a time, or an empty string.
+
+    Of a moment that was searched, an earlier occurrence may be lost: a condition may come and go in a gap.
+    """
+    for resource in moments.resources(moment):
+        for gap in history.gaps(resource, within.since_t, within.until_t):
+            if gap.is_lossy:
+                return _describe_gap(resource, gap)
+    return ""
+
+
+def _describe_gap(resource: str, gap: Gap) -> str:
+    return f"the watch of {resource} had a gap of {gap.back_t - gap.since_t:.1f} s: {gap.reason}"
 
 
 def recorded_span(occurrence: Occurrence) -> Span:

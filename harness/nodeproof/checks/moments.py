@@ -33,6 +33,8 @@ from nodeproof.model.pattern import PRESENT
 from nodeproof.model.slack import Span
 
 Json = Any
+_BOUNDED = ("next-of", "last-heartbeat")
+"""Moments that are searched after or before the last of their parts."""
 
 
 @stored_as("became")
@@ -121,7 +123,8 @@ def last_heartbeat(node: str, before: Moment) -> Shape:
         before_occurrence = find(history, before, since_t)
         return heartbeats.last_before(history, node, before_occurrence.t) if before_occurrence else None
 
-    return Computed(("leases", "nodes"), find_last)
+    read_resources = tuple(sorted({"leases", "nodes", *resources(before)}))
+    return Computed(read_resources, find_last, (before,))
 
 
 def cordoned(node: str) -> Moment:
@@ -332,15 +335,46 @@ def search_spans(history: History, moment: Moment, time: Span) -> Iterator[tuple
         yield moment, time
         return
     since_begin = Span(history.began_t, time.until_t)
-    if moment.name != "next-of":
+    if moment.name not in _BOUNDED:
         for part in moment_shape.parts:
             yield from search_spans(history, part, since_begin)
         return
-    target, after = moment_shape.parts
-    start = find(history, after)
-    yield from search_spans(history, after, Span(history.began_t, start.t) if start else since_begin)
-    if start is not None:
-        yield from search_spans(history, target, Span(max(start.t, time.since_t), time.until_t))
+    *targets, bound = moment_shape.parts
+    limit = find(history, bound)
+    if limit is None:
+        yield from search_spans(history, bound, since_begin)
+        return
+    yield from search_spans(history, bound, Span(history.began_t, limit.t))
+    for target in targets:
+        yield from search_spans(history, target, Span(max(limit.t, time.since_t), time.until_t))
+    if not targets:
+        last = find(history, moment)
+        yield moment, Span(last.t if last else history.began_t, limit.t)
+
+
+def search_bounds(history: History, moment: Moment) -> Iterator[Moment]:
+    """Yield the moments after or before which a moment or its parts were searched, if they occurred.
+
+    If one watch delivers both, their order is known without their times.
+    """
+    moment_shape = shape(moment)
+    if not isinstance(moment_shape, Computed):
+        return
+    for part in moment_shape.parts:
+        yield from search_bounds(history, part)
+    if moment.name in _BOUNDED:
+        *targets, bound = moment_shape.parts
+        is_ordered = targets and all(come_in_order(target, bound) for target in targets)
+        if not is_ordered and find(history, bound) is not None:
+            yield bound
+
+
+def come_in_order(one: Moment, other: Moment) -> bool:
+    """Return whether both moments are read from one watch, which delivers in order."""
+    if any(witnessed.is_witnessed(part) for moment in (one, other) for part in parts(moment)):
+        return False
+    watches = {resources(one), resources(other)}
+    return len(watches) == 1 and len(watches.pop()) == 1
 
 
 def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
@@ -359,15 +393,19 @@ def find_state(history: History, moment: Moment, since_t: float) -> Occurrence |
 
 def unable(history: History, moment: Moment, within: Span) -> str:
     """Return why a moment cannot have occurred at some time of a span, or an empty string."""
-    return _with_moment(moment, shapes.unable(history, shape(moment), within))
+    reason = shapes.unable(history, shape(moment), within)
+    return f"{moment}: {reason}" if reason else ""
 
 
-def never_there(history: History, moment: Moment, until_t: float) -> str:
-    """Return which object of a moment did not exist up to a time (s), or an empty string."""
-    return _with_moment(moment, shapes.never_there(history, shape(moment), until_t))
+def vacuous(history: History, moment: Moment, within: Span) -> str:
+    """Return why the absence of a moment in a span says nothing, or an empty string.
 
-
-def _with_moment(moment: Moment, reason: str) -> str:
+    Its object may have been missing for a part of it, or in the state all the time.
+    """
+    moment_shape = shape(moment)
+    reason = shapes.missing(history, moment_shape, within)
+    if not reason and shapes.lasted(history, moment_shape, within):
+        reason = "it had already occurred"
     return f"{moment}: {reason}" if reason else ""
 
 

@@ -88,7 +88,8 @@ def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, u
         return replace(measurement, reason=f"{reason}, at most {high} expected", finding="deviates")
     if count_max < low:
         return replace(measurement, reason=f"{reason}, at least {low} expected", finding="lacks")
-    unable = "" if count_max else moments.never_there(history, event, within.until_t)
+    certain = Span(within.since_t + slack_s, within.until_t - slack_s)
+    unable = "" if count_max else moments.vacuous(history, event, certain)
     doubt = f"and could not occur: {unable}" if unable else ""
     if not unable and (count_min < low or count_max > high):
         doubt = f"{count_max} including those within the slack of an end"

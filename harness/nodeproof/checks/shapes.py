@@ -6,7 +6,7 @@ state. `stored_as` makes a moment of a function that returns a shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ParamSpec
@@ -321,58 +321,56 @@ def unable(history: History, shape: Shape, within: Span) -> str:
     """
     if isinstance(shape, Computed):
         return shape.unable(history, within)
+    return _had_occurred(history, shape, within.since_t) or missing(history, shape, within)
+
+
+def missing(history: History, shape: Shape, within: Span) -> str:
+    """Return which of its objects did not exist at some time of a span, or an empty string."""
     if not isinstance(shape, Became | Changed | Rewritten):
         return ""
     names = shape.names if isinstance(shape, Rewritten) else (shape.of.name,)
-    away = (_removal(history, replace(shape.of, name=name), within) for name in names)
-    return _why_impossible(history, shape, within.since_t) or next(filter(None, away), "")
+    absences = (_absence(history, replace(shape.of, name=name), within) for name in names)
+    return next(filter(None, absences), "")
 
 
-def never_there(history: History, shape: Shape, until_t: float) -> str:
-    """Return which object did not exist up to a time (s), or an empty string."""
-    if not isinstance(shape, Became | Changed):
+def _absence(history: History, of: Reference, within: Span) -> str:
+    versions = of.versions(history)
+    before = _until(versions, within.since_t)
+    if not before:
+        return f"{of.name} did not exist yet"
+    if before[-1].deleted:
+        return f"{of.name} was already removed"
+    removals = (version.t for version in _until(versions, within.until_t)[len(before) :] if version.deleted)
+    removed_t = next(removals, None)
+    return "" if removed_t is None else f"{of.name} was removed {removed_t - within.since_t:.2f} s later"
+
+
+def lasted(history: History, shape: Shape, within: Span) -> bool:
+    """Return whether its object was in the state all the time."""
+    if not isinstance(shape, Became):
+        return False
+    versions = shape.of.versions(history)
+    before = _until(versions, within.since_t)
+    since = _until(versions, within.until_t)[len(before) - 1 :]
+    return bool(before) and all(shape.holds(version) and not version.deleted for version in since)
+
+
+def _had_occurred(history: History, shape: Shape, t: float) -> str:
+    """Return that its object, or all of its objects, were in the state at `t` (s), or an empty string."""
+    if isinstance(shape, Became):
+        return "it had already occurred" if lasted(history, shape, Span.at(t)) else ""
+    if not isinstance(shape, Rewritten):
         return ""
-    existed = any(version.t <= until_t for version in shape.of.versions(history))
-    return "" if existed else f"{shape.of.name} never existed"
-
-
-def _removal(history: History, of: Reference, within: Span) -> str:
-    removals = (
-        version.t
-        for version in of.versions(history)
-        if version.deleted and within.since_t < version.t <= within.until_t
+    latest = [_until(shape.versions(history, name), t)[-1:] for name in shape.names]
+    is_in_all = all(
+        versions and not versions[0].deleted and shape.matching(versions[0]) for versions in latest
     )
-    since_t = next(removals, None)
-    return "" if since_t is None else f"{of.name} was removed {since_t - within.since_t:.2f} s later"
+    return "all of them already had it" if is_in_all else ""
 
 
-def _why_impossible(history: History, shape: Became | Changed | Rewritten, t: float) -> str:
-    """Return why it cannot occur after `t` (s), or an empty string."""
-    if isinstance(shape, Rewritten):
-        return _all_rewritten(history, shape, t)
-    versions = [version for version in shape.of.versions(history) if version.t <= t]
-    if not versions:
-        return f"{shape.of.name} did not exist yet"
-    if versions[-1].deleted:
-        return f"{shape.of.name} was already removed"
-    return "it had already occurred" if isinstance(shape, Became) and shape.holds(versions[-1]) else ""
-
-
-def _all_rewritten(history: History, shape: Rewritten, t: float) -> str:
-    """Return why the moment may not be observable after `t` (s), or an empty string.
-
-    An object may be missing, or all of them may have been written before.
-    """
-    latest = {
-        name: [version for version in shape.versions(history, name) if version.t <= t][-1:]
-        for name in shape.names
-    }
-    for name, versions in latest.items():
-        if not versions or versions[-1].deleted:
-            return f"{name} did not exist"
-    if all(shape.matching(versions[-1]) for versions in latest.values()):
-        return "all of them already had it"
-    return ""
+def _until(versions: Sequence[Version], t: float) -> Sequence[Version]:
+    """Return the states up to a time (s)."""
+    return [version for version in versions if version.t <= t]
 
 
 def changes(versions: tuple[Version, ...]) -> Iterator[tuple[Version | None, Version]]:

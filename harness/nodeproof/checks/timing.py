@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks import heartbeats, moments, witnessed
+from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import Times, any_time, measures
 from nodeproof.checks.evidence import Undecided, find_event, moments_in, recorded_span, require
 from nodeproof.checks.placing import Case, Measurement, window_of
@@ -107,7 +107,7 @@ def _never(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Mea
     start = require(history, anchor)
     excluded = window_of(window, case.context, start.detail)
     begin_t, end_t = start.t + excluded.low_s, start.t + excluded.high_s
-    ahead_s = 0.0 if excluded.low_s == 0.0 and _come_in_order(event, anchor) else slack_s
+    ahead_s = 0.0 if excluded.low_s == 0.0 and moments.come_in_order(event, anchor) else slack_s
     # The slack decides where the event is searched: a moment may be known only from a time on.
     occurrence = moments.find_state(history, event, begin_t + ahead_s)
     if occurrence is not None and occurrence.t <= end_t - slack_s:
@@ -143,14 +143,6 @@ def _never(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Mea
         complete_t=end_t,
         if_missed="absence is not proven",
     )
-
-
-def _come_in_order(one: Moment, other: Moment) -> bool:
-    """Return whether both moments are read from one watch, which delivers in order."""
-    if any(witnessed.is_witnessed(part) for moment in (one, other) for part in moments.parts(moment)):
-        return False
-    watches = {moments.resources(one), moments.resources(other)}
-    return len(watches) == 1 and len(watches.pop()) == 1
 
 
 def _renewals_remaining_s(history: History, args: Args, context: WindowContext, now_t: float) -> float:

@@ -118,15 +118,17 @@ def longest_slack_s(history: History, configuration: Configuration) -> float:
 
 
 def waited_before_s(history: History, t: float) -> float:
-    """Return the longest possible CPU wait (s) in the lab before an event at `t`.
+    """Return the longest possible wait (s) of a change in the lab before an event at `t`.
 
-    A change passes through processes one after another. The sum of their waits is not slack: it can excuse a
-    late event, but not make it timely.
+    A change passes through processes one after another: their CPU waits add up, and so do stalls of the whole
+    lab that are too close to each other for all processes to act in between. The sum is not slack: it can
+    excuse a late event, but not make it timely. Stalls of the harness do not add up: it receives whatever
+    is due each time it is woken.
     """
     return sum(
-        float(entry.data["waited_s"])
+        float(entry.data.get("waited_s", entry.data["late_s"]))
         for entry in history.of_kind("stall")
-        if "waited_s" in entry.data and t - NEAR_S <= entry.t <= t + WAIT_REPORT_DELAY_S
+        if entry.data.get("by") == LAB and t - NEAR_S <= entry.t <= t + WAIT_REPORT_DELAY_S
     )
 
 

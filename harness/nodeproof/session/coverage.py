@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.artifacts.components import BUILD, DEFAULT_KUBERNETES_VERSION
+from nodeproof.artifacts.components import BUILD
 from nodeproof.labs.base.profiles import PROFILES
 from nodeproof.labs.kinds import KINDS
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report.plain import aligned
 from nodeproof.session import markers
 from nodeproof.session.options import Options

@@ -11,7 +11,6 @@ import pytest
 from nodeproof import terminal
 from nodeproof.artifacts.components import (
     BUILD,
-    DEFAULT_KUBERNETES_VERSION,
     check_version,
     obtain,
     supplied_version,
@@ -25,6 +24,7 @@ from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, read_to
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.model.overrides import GATES_OPTION, NO_OVERRIDES, SET_OPTION, Overrides, parse, suffix
 from nodeproof.model.problem import Problem
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 ANY = "any"
 _DEFAULT_NODES = 3

@@ -165,7 +165,7 @@ class ScenarioRun:
             return
         self.will_retry = False
         self.tries += 1
-        retry = Retry(self.nodeid, self.tries)
+        retry = Retry(self.nodeid, self.tries, session.durations_s.get(self.nodeid, 0.0))
         if session.is_alone(self.nodeid):
             session.retries.add_own(retry)
         else:

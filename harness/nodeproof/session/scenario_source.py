@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -56,17 +56,20 @@ def _id_in(call: ast.Call, path: Path) -> str:
     )
 
 
-def _nodes(scenario: Callable[..., object]) -> Iterator[ast.AST]:
-    """Yield the syntax nodes of a scenario, then those of each function of its file that it calls."""
+@cache
+def _nodes(scenario: Callable[..., object]) -> Sequence[ast.AST]:
+    """Return the syntax nodes of a scenario, then those of each function of its file that it calls."""
     functions = _functions(_file_of(scenario))
     visited, pending = set[str](), [inspect.unwrap(scenario).__name__]
+    nodes: list[ast.AST] = []
     while pending:
         name = pending.pop(0)
         if name in functions and name not in visited:
             visited.add(name)
-            nodes = list(ast.walk(functions[name]))
-            yield from nodes
-            pending += _names(nodes)
+            inner = list(ast.walk(functions[name]))
+            nodes += inner
+            pending += _names(inner)
+    return nodes
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:

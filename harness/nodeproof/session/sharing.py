@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ FOLDER = "sharing"
 """Folder of the throttle and the retries, in the run's folder."""
 _SHARED_NAME, _SHARED_LOCK = "shared", "shared.lock"
 """Files in the run's folder of labs: the name of the shared lab, and the lock for changing it."""
+_LATENCY = ".latency"
+"""Ends the name of the file, in the run's folder of labs, with the watch latency of a shared lab."""
 _STARTUP_LOCK, _UP = "starting.lock", "up-"
 _LOCK_TIMEOUT_S, _LOCK_PERIOD_S = 1800.0, 0.1
 """Longer than a lab start that first builds images and components."""
@@ -81,6 +83,14 @@ class SharedLab:
                 lab = self.start()
                 self._file.write_text(lab.name)
                 return _lease_zone_of(lab)
+
+    def watch_latency_s(self, lab: LabHandle) -> float:
+        """Return the lab's watch latency (s), which the first worker measures for all. Raises Problem."""
+        path = self.labs / f"{lab.name}{_LATENCY}"
+        with _changing(self.labs / _SHARED_LOCK, "the shared lab"):
+            if not path.exists():
+                path.write_text(str(lab.measure_watch_latency_s()))
+            return float(path.read_text())
 
     def give_back(self, lab: LabHandle) -> None:
         """Give a zone back; the last worker keeps the lab's logs and ends the lab. Raises Problem."""
@@ -168,7 +178,7 @@ class StartupLock:
 def remove_locks(labs: Path) -> None:
     """Remove the files by which workers share and start labs, once they are gone."""
     names = (_SHARED_NAME, _SHARED_LOCK, _STARTUP_LOCK)
-    for path in (*(labs / name for name in names), *labs.glob(f"{_UP}*")):
+    for path in (*(labs / name for name in names), *labs.glob(f"{_UP}*"), *labs.glob(f"*{_LATENCY}")):
         path.unlink(missing_ok=True)
 
 
@@ -349,10 +359,11 @@ def allow(folder: Path, workers: int) -> None:
 
 @dataclass(frozen=True)
 class Retry:
-    """A scenario to retry, and how many tries it had."""
+    """A scenario to retry, how many tries it had, and how long it is expected to take (s)."""
 
     nodeid: str
     tries: int
+    lasts_s: float = 0.0
 
 
 class Retries:
@@ -384,7 +395,10 @@ class Retries:
         self._own.append(retry)
 
     def take(self, tries: int) -> Retry | None:
-        """Remove and return the next scenario with at most so many tries; None if there is none."""
+        """Remove and return the longest scenario with at most so many tries; None if there is none.
+
+        The longest one comes first, so that the run does not end with one worker busy and all others idle.
+        """
         if (retry := _take(self._own, tries)) is not None:
             return retry
         if not (self._folder / _RETRIES).exists():
@@ -400,11 +414,12 @@ class Retries:
         with locked(self._folder / _RETRIES_LOCK):
             retries = [Retry(*entry) for entry in json.loads(path.read_text())] if path.exists() else []
             yield retries
-            path.write_text(json.dumps([[retry.nodeid, retry.tries] for retry in retries]))
+            path.write_text(json.dumps([astuple(retry) for retry in retries]))
 
 
 def _take(retries: list[Retry], tries: int) -> Retry | None:
-    retry = next((retry for retry in retries if retry.tries <= tries), None)
+    due = (retry for retry in retries if retry.tries <= tries)
+    retry = max(due, key=lambda retry: retry.lasts_s, default=None)
     if retry is not None:
         retries.remove(retry)
     return retry

@@ -100,7 +100,7 @@ class WorkerLab(ABC):
         if unhealed:
             raise Problem(f"cannot heal: {', '.join(unhealed)}", f"lab {lab.name}", "run `nodeproof down`")
         self._wait_for_nodes()
-        lab.prepare()
+        self._prepare()
         calibration = lab.configuration.calibration
         offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
         self.report(
@@ -168,6 +168,10 @@ class WorkerLab(ABC):
 
     def _wait_for_nodes(self) -> None:
         self.handle.wait_nodes_ready()
+
+    def _prepare(self) -> None:
+        """Prepare the cluster for scenarios, and calibrate the lab."""
+        self.handle.prepare()
 
     def _check_in_service(self) -> None:
         """Check that all nodes are in service: only this run uses them. Raises Problem."""
@@ -243,6 +247,9 @@ class SharedZone(WorkerLab):
     part, replacement = "zone", "leasing another"
 
     shared: SharedLab = field(kw_only=True)
+
+    def _prepare(self) -> None:
+        self.handle.prepare(self.shared.watch_latency_s(self.handle))
 
     def abandon(self) -> None:
         """Exclude the zone for all workers, and give it up, whatever fails."""

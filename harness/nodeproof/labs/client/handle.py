@@ -225,12 +225,19 @@ class LabHandle:
 
         return wait_until_empty(unready_nodes, *TRANSIENT_ERRORS, timeout_s=timeout_s)
 
-    def prepare(self) -> None:
-        """Prepare the cluster for scenarios, and measure how exactly events can be timed here."""
+    def prepare(self, watch_latency_s: float | None = None) -> None:
+        """Prepare the cluster for scenarios, and find out how exactly events can be timed here.
+
+        Args:
+            watch_latency_s: watch latency of the lab, if it was measured before; None to measure it.
+        """
         workloads.prepare(self.cluster.api)
         node = self.fleet.machine(self._nodes_to_query()[0])
         running = RunningLab(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
-        self._configuration = read_configuration(self.cluster.api, running, self.calibrate())
+        if watch_latency_s is None:
+            watch_latency_s = self.measure_watch_latency_s()
+        calibration = Calibration(watch_latency_s, self.read_clock_offsets_s())
+        self._configuration = read_configuration(self.cluster.api, running, calibration)
 
     @property
     def is_prepared(self) -> bool:
@@ -245,19 +252,23 @@ class LabHandle:
         assert self._configuration is not None  # noqa: S101  set by prepare()
         return self._configuration
 
-    def calibrate(self) -> Calibration:
-        """Measure watch latency, and each node's clock against the harness's."""
-        names = self._nodes_to_query()
-        with ThreadPoolExecutor(4) as pool:
-            readings = list(pool.map(self.read_clock, names))
-        context = RecordingContext((), names[-1], self.read_clock, self._events, sentinel_period_s=0.1)
+    def measure_watch_latency_s(self) -> float:
+        """Return the worst watch latency (s) of a few calm sentinels in a row."""
+        context = RecordingContext(
+            (), self._nodes_to_query()[-1], self.read_clock, self._events, sentinel_period_s=0.1
+        )
         path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
         try:
             with Recording(self.cluster.api, path, context) as recording:
-                latency = recording.calmest_latency_s(_CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S)
+                return recording.calmest_latency_s(_CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S)
         finally:
             path.unlink(missing_ok=True)
-        return Calibration(latency, {reading.node: reading.offset_s for reading in readings})
+
+    def read_clock_offsets_s(self) -> dict[str, float]:
+        """Return how far each node's clock is ahead of the harness's (s)."""
+        with ThreadPoolExecutor(4) as pool:
+            readings = pool.map(self.read_clock, self._nodes_to_query())
+            return {reading.node: reading.offset_s for reading in readings}
 
     def _nodes_to_query(self) -> list[str]:
         """Return the usable nodes, or all if none is usable."""
