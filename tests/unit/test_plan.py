@@ -19,7 +19,16 @@ from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.base.profiles import DOCUMENTED, FAST, symbols
 from nodeproof.model.needs import Needs
 from nodeproof.model.overrides import parse
-from nodeproof.model.plan import NOT_HERE, STANDING_S, Expected, Size, WorkerPlan, critical, movable, pack
+from nodeproof.model.plan import (
+    NOT_HERE,
+    STANDING_S,
+    ScenarioEstimate,
+    Size,
+    WorkerPlan,
+    critical,
+    movable,
+    pack,
+)
 from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
 from nodeproof.session.options import Options
@@ -34,8 +43,8 @@ RUN_TIMEOUT_S = 240.0
 START_S = 15.0
 
 
-def expected(*durations: float) -> list[Expected]:
-    return [Expected(f"test_{number}", lasts_s, "") for number, lasts_s in enumerate(durations)]
+def expected(*durations: float) -> list[ScenarioEstimate]:
+    return [ScenarioEstimate(f"test_{number}", lasts_s, "") for number, lasts_s in enumerate(durations)]
 
 
 @given(DURATIONS, st.integers(1, 8))
@@ -61,23 +70,25 @@ def test_scenarios_of_equal_duration_keep_their_order() -> None:
 
 
 def test_scenario_that_runs_alone_comes_first_with_its_own_lab() -> None:
-    first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2, START_S)
+    first, second = pack(
+        [*expected(30, 20), ScenarioEstimate("test_alone", 5, "", is_alone=True)], 2, START_S
+    )
     assert [entry.scenario for entry in second.scenarios] == ["test_alone", "test_1"]
     assert planning.zones((first, second), OPTIONS, COMMON) == 2
 
 
 def test_scenarios_with_the_same_standing_fault_are_consecutive() -> None:
     scenarios = [
-        Expected(f"test_{number}", 10 - number, "", standing=("", "swap", "", "swap")[number])
+        ScenarioEstimate(f"test_{number}", 10 - number, "", standing=("", "swap", "", "swap")[number])
         for number in range(4)
     ]
     (worker,) = pack(scenarios, 1, START_S)
     assert [entry.scenario for entry in worker.scenarios] == ["test_0", "test_2", "test_1", "test_3"]
 
 
-def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[Expected]:
+def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[ScenarioEstimate]:
     return [
-        Expected(f"test_{fault}_{number}", lasts_s, "", size is not None, size=size, standing=fault)
+        ScenarioEstimate(f"test_{fault}_{number}", lasts_s, "", size is not None, size=size, standing=fault)
         for number, fault in enumerate(faults)
     ]
 
@@ -111,7 +122,8 @@ def test_surplus_size_group_is_split_by_standing_fault() -> None:
 )
 def test_standing_fault_groups_cost_no_more_than_they_save(durations: list[tuple[float, str]]) -> None:
     named = [
-        Expected(f"test_{n}", lasts_s, "", standing=fault) for n, (lasts_s, fault) in enumerate(durations)
+        ScenarioEstimate(f"test_{n}", lasts_s, "", standing=fault)
+        for n, (lasts_s, fault) in enumerate(durations)
     ]
     packed = pack(named, 3, START_S)
     assert sorted(entry.scenario for worker in packed for entry in worker.scenarios) == sorted(
@@ -123,9 +135,13 @@ def test_standing_fault_groups_cost_no_more_than_they_save(durations: list[tuple
 
 def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
     large = [
-        Expected(f"test_large_{size.nodes}_{n}", 10, "", True, size=size) for n in (1, 2) for size in SIZES
+        ScenarioEstimate(f"test_large_{size.nodes}_{n}", 10, "", True, size=size)
+        for n in (1, 2)
+        for size in SIZES
     ]
-    workers = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2, START_S)
+    workers = pack(
+        [*expected(25, 1), ScenarioEstimate("test_alone", 0.5, "", is_alone=True), *large], 2, START_S
+    )
     for worker in workers:
         sizes = [entry.size for entry in worker.scenarios]
         assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
@@ -134,7 +150,7 @@ def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
 
 
 def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
-    large = [Expected(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
+    large = [ScenarioEstimate(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
     others = expected(*[100.0] * 3)
     assert [worker.lasts_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
     assert {len(worker.scenarios) for worker in pack([*large, *others], 5, START_S)} == {1, 2}
@@ -144,14 +160,14 @@ def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
 def test_shared_lab_is_limited_in_size_and_has_no_idle_zone() -> None:
     workers = pack(expected(*[10.0] * 60), 60, START_S)
     assert planning.zones(workers, OPTIONS, COMMON) == 50
-    idle = WorkerPlan((Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
+    idle = WorkerPlan((ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
     assert planning.zones((*workers[:3], idle), OPTIONS, COMMON) == 3
 
 
 def test_movable_scenarios_are_the_unshared_ones_longest_first() -> None:
-    swap = [Expected("test_swap", 7, "", standing="swap")]
-    idle = [Expected("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
-    alone = [Expected("test_alone", 60, "", is_alone=True)]
+    swap = [ScenarioEstimate("test_swap", 7, "", standing="swap")]
+    idle = [ScenarioEstimate("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
+    alone = [ScenarioEstimate("test_alone", 60, "", is_alone=True)]
     workers = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
     assert [entry.scenario for entry in movable(workers)] == ["test_1", "test_2", "test_3"]
     assert movable(workers[:0]) == ()
@@ -274,7 +290,9 @@ def test_run_without_a_plan_compares_nothing(tmp_path: Path) -> None:
 
 
 def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
-    workers = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S)
+    workers = pack(
+        [*expected(40, 30, 5), ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S
+    )
     lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
     assert lines[0] == "worker 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert lines[-2:] == [

@@ -262,7 +262,7 @@ class LabProvider:
 
     def _leave_own(self, lab: WorkerLab) -> None:
         """End the own lab, or keep it for a retry: a new start would hold back all workers."""
-        if self._retries.need_own_lab:
+        if self._retries.needs_dedicated_lab:
             with contextlib.suppress(*LAB_ERRORS):
                 lab.leave()
                 return

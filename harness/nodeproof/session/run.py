@@ -232,7 +232,7 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
     scenarios = list(filter(is_scenario, items))
     options, shared = session.options, is_planned(config) and _may_share(session.options)
     session.size = markers.common_size(map(markers.needs, scenarios), options)
-    expected = planning.expect(scenarios, options, session.durations_s, session.size)
+    expected = planning.estimate_durations(scenarios, options, session.durations_s, session.size)
     if not shared:
         expected = [replace(scenario, is_alone=False) for scenario in expected]
     start_s = planning.start_s(options, session.durations_s)

@@ -381,7 +381,7 @@ class Retries:
         self._own: list[Retry] = []
 
     @property
-    def need_own_lab(self) -> bool:
+    def needs_dedicated_lab(self) -> bool:
         """Whether this worker will retry a scenario in a lab of its own."""
         return bool(self._own)
 

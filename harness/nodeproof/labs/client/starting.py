@@ -268,7 +268,7 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         _wait_socket(spec, child, startup)
         client = SupervisorClient(spec.dir / "s")
         hold = client.hold()
-        _wait_phase(client, kind_named(spec.kind).limits.ready_s)
+        _wait_phase(client, kind_named(spec.kind).limits.ready_timeout_s)
         lab = supervised(spec.dir, components, hold)
         # Scenarios wait for renewed Leases later: that takes up to ten seconds with `documented`.
         lab.wait_nodes_ready(unready=partial(_unready, lab) if spec.overrides.texts else workloads.not_ready)

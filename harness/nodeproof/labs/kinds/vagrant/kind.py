@@ -47,7 +47,7 @@ VAGRANT = replace(
     features=libvirt.LIBVIRT.features - {"shapes"},
     make_nodes=_make_nodes,
     # No snapshots: each machine boots, and `vagrant up` may need a second try.
-    limits=replace(libvirt.LIBVIRT.limits, ready_s=1200.0),
+    limits=replace(libvirt.LIBVIRT.limits, ready_timeout_s=1200.0),
     host=replace(
         libvirt.LIBVIRT.host,
         tools=(*libvirt.LIBVIRT.host.tools, *TOOLS),
