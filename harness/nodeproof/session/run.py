@@ -136,6 +136,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     )
     durations_s = worker.get("nodeproof_durations_s") if worker else None
     if durations_s is None:
+        # `--times FILE` has the durations to plan with.
         durations_s = planning.durations(config.getoption("times"), output_folder, options)
     progress, recorder = _progress_of(config, run_folder), DurationRecorder()
     if worker is None:

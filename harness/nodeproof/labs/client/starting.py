@@ -115,9 +115,11 @@ def _entry(entry: Json, where: str) -> Entry:
 
 
 def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int, int], where: str) -> int:
-    value, (least, most) = entry.get(key, without), limits
-    if key in entry and (type(value) is not int or not least <= value <= most):
-        raise Problem(f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {least} to {most}")
+    value, (minimum, maximum) = entry.get(key, without), limits
+    if key in entry and (type(value) is not int or not minimum <= value <= maximum):
+        raise Problem(
+            f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {minimum} to {maximum}"
+        )
     return int(value)
 
 

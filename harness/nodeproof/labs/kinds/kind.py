@@ -1,6 +1,7 @@
-"""The interface of a kind of lab, and of a running lab as its kind reaches it, whoever runs it.
+"""The interface of a kind of lab, and of a running lab as its kind reaches it.
 
-A `Kind` is one object with everything that differs; no code checks a kind's name.
+A `Kind` is one object with everything that differs; no code checks a kind's name. It is neither kind
+(Kubernetes IN Docker) nor the kind of an API object.
 """
 
 from __future__ import annotations
