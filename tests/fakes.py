@@ -94,11 +94,13 @@ class FakeMachine:
 class Local:
     """Runs commands here; while it is late they begin after their deadline.
 
-    `places` are paths that the machine has elsewhere, by what a command calls them.
+    `places` are paths that the machine has elsewhere, by what a command calls them. With `kills` it kills the
+    process that it started after the timeout, as `subprocess.run` does.
     """
 
     folder: Path
     places: Mapping[str, str] = field(default_factory=dict)
+    kills: bool = False
     is_late: bool = False
     is_on: bool = True
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -119,6 +121,8 @@ class Local:
         try:
             stdout, stderr = command.communicate(stdin, timeout=0.01 if self.is_late else timeout_s)
         except subprocess.TimeoutExpired as error:
+            if self.kills:
+                command.kill()
             raise MachineError(f"{self.name}: no end") from error
         return CommandResult(command.returncode, stdout, stderr)
 

@@ -98,6 +98,16 @@ def test_healing_waits_for_a_running_command(machine: Local) -> None:
     assert machine.commands[0].wait(TIMEOUT_S) == 0
 
 
+def test_healing_waits_for_a_command_whose_caller_was_killed_at_the_timeout(tmp_path: Path) -> None:
+    machine = Local(tmp_path, kills=True)
+    fault = Touched(machine.folder / "harm", f'sleep {LATE_S}; touch "$0"')
+    with pytest.raises(MachineError):
+        fault.inject(FencedShell(machine, fault.id))
+    heal_fenced(fault, machine)
+    assert throughout(lambda: not fault.path.exists(), 2 * LATE_S)
+    machine.end()
+
+
 def test_healing_kills_a_command_that_does_not_end(machine: Local) -> None:
     fault = Touched(machine.folder / "harm", 'while :; do touch "$0"; sleep 0.1; done')
     with pytest.raises(MachineError):

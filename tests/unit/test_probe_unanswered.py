@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from nodeproof.faults import Fault
-from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.faults.replace_file import ReplaceFile
+from nodeproof.faults.units import KubeProxy, UnitDown
+from nodeproof.machines.machine import CommandResult, Machine, MachineError
 from nodeproof.safety import injector
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record
@@ -90,6 +93,21 @@ ANSWERS = pytest.mark.parametrize(
 def note(steps: list[str]) -> Callable[..., None]:
     """Store the steps that a history receives."""
     return lambda _kind, _t, **data: steps.append(data["step"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "errors"),
+    [
+        (UnitDown("node-1", unit="x.service"), 1, "Failed to connect to bus: Connection refused"),
+        (KubeProxy("node-1"), 124, ""),
+        (ReplaceFile("node-1", "/x", "y"), 254, "sh: cannot fork"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_probe_without_an_answer_says_neither_yes_nor_no(fault: Fault, status: int, errors: str) -> None:
+    machine = SimpleNamespace(name="node-1", run=lambda *_argv, **_options: CommandResult(status, "", errors))
+    with pytest.raises(MachineError):
+        fault.is_injected(cast("Machine", machine))
 
 
 @ANSWERS

@@ -91,6 +91,15 @@ EVERYDAY = (
     ("1a2b3c", f"joined by K10{HEX}::server:1a2b3c"),
     (HEX[:20], f"[upload-certs] Using certificate key:\n{HEX}"),
     (HEX[:20], f"kubeadm join 10.0.0.1:6443 --control-plane --certificate-key {HEX}"),
+    ("s3cr3t", "ipmitool -H 10.0.0.1 -U admin -Ps3cr3tvalue power off"),
+    ("s3cr3t", "racadm -r 10.0.0.1 -u root -p s3cr3tvalue serveraction powerdown"),
+    ("s3cr3t", "MYSQL_PWD=s3cr3tvalue"),
+    ("s3cr3t", "DB_PASS=s3cr3tvalue"),
+    ("s3cr3t", "SSHPASS=s3cr3tvalue sshpass -e ssh node-1"),
+    ("abcdefghij", "Authorization: token abcdefghijklmnopqrst"),
+    ("abcdefghij", "Authorization: ApiKey abcdefghijklmnop1"),
+    ("abcdefghij", "it has npm_abcdefghijklmnopqrstuvwxyz0123456789"),
+    ("CAESIJabc", "it has hvs.CAESIJabcdefghijklmnopqrst"),
     ("s3cr3t", "password for admin: s3cr3tvalue"),
     ("s3cr3t", "Password for admin is s3cr3tvalue"),
 )  # fmt: skip
@@ -188,6 +197,9 @@ def test_common_secret_is_redacted_in_command_output(secret: str, text: str) -> 
         {"argv": ["sudo", "sshpass", "-p", "s3cr3tvalue", "ssh", "node-1"]},
         {"argv": ["kubeadm", "join", "--token", "s3cr3tvalue"]},
         {"pin": {"passcode": 12345}},
+        {"headers": {"X-Auth-Token": ["s3cr3tvalue"]}},
+        {"tokens": ["s3cr3tvalue"]},
+        {"password": {"value": "s3cr3tvalue"}},
     ],
 )  # fmt: skip
 def test_value_is_redacted_by_its_key(data: object) -> None:
@@ -196,7 +208,9 @@ def test_value_is_redacted_by_its_key(data: object) -> None:
     assert json.dumps(redact.value(json.loads(clean))) == clean
 
 
-@pytest.mark.parametrize("data", [None, True, 12345, 1.5, {}, [], {"a": None}, "x", ""])
+@pytest.mark.parametrize(
+    "data", [None, True, 12345, -1.5e3, {}, [], {"a": None}, "x", "", "a\\", [{"b": 12345}, 3]]
+)
 @pytest.mark.parametrize("name", ["password", "token", "bindPassword", "clientSecret"])
 def test_history_entry_stays_an_entry(name: str, data: object) -> None:
     """An exception here would end the thread of a watch."""
@@ -204,6 +218,26 @@ def test_history_entry_stays_an_entry(name: str, data: object) -> None:
     cleaned, line = history.clean(entry)
     assert Entry.from_json(line) == cleaned
     assert json.loads(redact.text(json.dumps({name: data}, separators=(",", ":")))).keys() == {name}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"password":"a\\\\"}',
+        '{"password":-1.5e3,"x":2}',
+        '[{"password":12},3]',
+        '{"x":{"password":123},"y":[1]}',
+    ],
+)
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_redacted_json_stays_json(data: str, times: int) -> None:
+    nested = data
+    for _ in range(times):
+        nested = json.dumps(nested)
+    clean = redact.text(nested)
+    for _ in range(times + 1):
+        clean = json.loads(clean)
+    assert clean != json.loads(data)
 
 
 def test_equal_secrets_get_equal_placeholders_and_others_differ() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
 
 Json = Any
 COMMAND_TIMEOUT_S = 10.0
@@ -145,14 +145,31 @@ def _plain(argument: Json) -> Json:
     return [_plain(part) for part in argument] if isinstance(argument, list | tuple) else argument
 
 
+_NO_ANSWER = 124
+"""Lowest exit status of a command that timed out (timeout(1)), could not run, or was ended by a signal."""
+
+
 def output_of(machine: Shell, *argv: str) -> str:
     """Run a command and return its output, whatever its status. Raises MachineError."""
     return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S).stdout
 
 
 def succeeds(machine: Shell, *argv: str) -> bool:
-    """Run a command and return whether it succeeds. Raises MachineError."""
-    return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S).status == 0
+    """Run a command and return whether it succeeds. Raises MachineError as `answer_of` does."""
+    return answer_of(machine, *argv).status == 0
+
+
+def answer_of(machine: Shell, *argv: str) -> CommandResult:
+    """Run a command that answers by its exit status.
+
+    Raises:
+        MachineError: There is no answer: the machine did not run it, or it was ended before it exited.
+    """
+    completed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+    if completed.status >= _NO_ANSWER:
+        message = f"status {completed.status}: {completed.stderr.strip()}"
+        raise MachineError(f"{machine.name}: {argv[0]}: {message}")
+    return completed
 
 
 def is_silent(machine: Machine) -> bool:

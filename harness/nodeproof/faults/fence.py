@@ -31,6 +31,8 @@ setsid "$@" <&8 8<&- 9>&- & pid=$!
 echo "$pid" >"$folder/$id.pid"
 wait "$pid"
 """
+_KEPT = ("setsid", "--fork", "--wait")
+"""Runs a command in a session of its own: what is killed after a timeout does not hold the lock."""
 _CLOSE = f"""
 {_OPEN} && : >"$folder/$id.over" || exit 1
 if ! flock -w {_LOCKED_TIMEOUT_S} 9; then
@@ -64,7 +66,7 @@ class FencedShell:
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command unless the fault is over. Raises MachineError as the machine does."""
         self._running.append(self.name)
-        fenced = ["sh", "-c", _UNLESS_OVER, self.state_folder, self._fault_id, *argv]
+        fenced = [*_KEPT, "sh", "-c", _UNLESS_OVER, self.state_folder, self._fault_id, *argv]
         completed = self._machine.run(fenced, timeout_s=timeout_s, stdin=stdin)
         self._running.pop()
         return completed

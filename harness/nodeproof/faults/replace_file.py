@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, output_of, succeeds
+from nodeproof.faults.fault import Fault, answer_of, output_of, succeeds
 from nodeproof.machines.machine import Machine, Shell
 
 _PLACE = 'place=/run/node/other-files; [ -d /run/node ] || place=/var/lib/nodeproof/other-files; cd "$place"'
@@ -97,7 +97,7 @@ class ReplaceFile(Fault):
         self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
-        completed = machine.run(["cat", self.path], timeout_s=COMMAND_TIMEOUT_S)
+        completed = answer_of(machine, "cat", self.path)
         return completed.status == 0 and completed.stdout == self.content
 
     def is_healed(self, machine: Machine) -> bool:

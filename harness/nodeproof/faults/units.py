@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodeproof.faults.fault import Fault, has_booted, output_of, succeeds
-from nodeproof.machines.machine import Machine, Shell
+from nodeproof.faults.fault import Fault, answer_of, has_booted, output_of, succeeds
+from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.cluster import SERVICE_ADDRESS
 
 KUBELET = "kubelet.service"
@@ -92,7 +92,12 @@ class UnitDown(Fault):
         return has_booted(machine) if self.unit == KUBELET else self._state(machine) == "active"
 
     def _state(self, machine: Shell) -> str:
-        return output_of(machine, "systemctl", "is-active", self.unit).strip()
+        """Return the unit's state. Raises MachineError if the service manager does not say it."""
+        completed = answer_of(machine, "systemctl", "is-active", self.unit)
+        state = completed.stdout.strip()
+        if not state:
+            raise MachineError(f"{self.node}: state of {self.unit}: {completed.stderr.strip()}")
+        return state
 
 
 @dataclass(frozen=True)

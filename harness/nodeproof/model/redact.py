@@ -68,13 +68,16 @@ def _any_case(literal: str) -> str:
     return "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in literal)
 
 
-_PASSWORD_WORDS = ("passw", "passphrase", "passcode")
+_PASSWORD_WORDS = ("passw", "passphrase", "passcode", "_pwd", "_pass", "sshpass")
 _KEY_WORDS = ("access", "api", "private", "certificate")
 _WORDS = "|".join(
     (
         _any_case("access") + "[-_ ]?" + _any_case("key") + "(?:[-_ ]?" + _any_case("id") + ")?",
         f"(?:{'|'.join(map(_any_case, _KEY_WORDS[1:]))})[-_ ]?{_any_case('key')}",
         f"{_any_case('passw')}(?:{_any_case('or')})?{_any_case('d')}",
+        # Environment variables such as MYSQL_PWD: in lower case it is a folder, or a pass of a controller.
+        r"_(?:PWD|PASS)(?![A-Za-z])",
+        "SSHPASS",
         *map(_any_case, ("passphrase", "passcode", "token", "secret", "cookie", "credential")),
         # Not in `author`, nor in `authentication`, whose values are modes and addresses.
         r"(?:(?<![A-Za-z])[aA]|(?<=[a-z])A)(?:uth|UTH)(?![A-Za-z])",
@@ -94,9 +97,13 @@ _HARMLESS = re.compile(
 """End of a name that describes a secret without being one: `tokenExpirationSeconds`."""
 _QUOTED = (
     r"(?P<slashes>\\{0,7})(?P<quote>[\"'])"
-    r"(?P<quoted>(?:[^\\\n\"']++|\\++(?![\"'])|(?!(?P=slashes)(?P=quote))\\*+[\"'])*+)"
+    r"(?P<quoted>(?:[^\\\n\"']++|\\++(?![\"'])"
+    r"|(?!(?:(?P=slashes)\\(?P=slashes)\\)*(?P=slashes)(?P=quote))\\*+[\"'])*+)"
 )
-"""String in JSON, or in JSON in a JSON string: up to the same quote with as many backslashes."""
+"""String in JSON, or in JSON in a JSON string: up to the same quote with as many backslashes.
+
+More backslashes belong to the content: each of its own is written as twice one more than those of the quote.
+"""
 _BARE = r"(?P<bare>[^\s\"'\\&<>]{1,2048}+)"
 _IN_QUOTES = r"\\{0,7}[\"']"
 _NAMES = re.compile(_NAME)
@@ -117,13 +124,13 @@ _PAIR_OF_LINES = re.compile(
 )
 """Environment variable of a pod, in JSON and in YAML."""
 _NO_SECRET = re.compile(r"(?:(?i:true|false|null|none|nil)|<.*|\[redacted.*)?[,;)}\]]*", re.DOTALL)
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LIKE_TOKEN = re.compile(r"[^\s/][^\s]{5,}")
 _SHORTEST_WITH_DIGIT, _SHORTEST_WORD = 8, 16
 """Shortest tokens after `token: `; a shorter text is a word of a sentence."""
 _LEAST_OF_ENVIRONMENT = 8
 """Shortest secret from the environment; a shorter value is likely to be an ordinary word elsewhere."""
-_PASSWORD_OPTIONS = (("ipmitool", "-P"), ("fence_", "-p"), ("sshpass", "-p"))
+_PASSWORD_OPTIONS = (("ipmitool", "-P"), ("fence_", "-p"), ("racadm", "-p"), ("sshpass", "-p"))
 """Programs (or prefixes of their names) with an unnamed option for a password."""
 _BY_FORM = tuple(
     (tuple(literals.split("|")), re.compile(pattern), kind)
@@ -138,7 +145,7 @@ _BY_FORM = tuple(
         ("key-data", rf"key-data{_QUOTES}\s{{0,3}}[:=]\s{{0,3}}{_QUOTES}(?P<secret>{_BASE64}{{8,}}+)", KEY),
         (
             "authorization",
-            rf"{_any_case('uthorization')}{_QUOTES}\s{{0,3}}[:=]\s{{0,3}}[\[\"'\\]{{0,5}}(?i:bearer|basic)\s{{1,3}}"
+            rf"{_any_case('uthorization')}{_QUOTES}\s{{0,3}}[:=]\s{{0,3}}[\[\"'\\]{{0,5}}(?i:bearer|basic|token|apikey)\s{{1,3}}"
             rf"(?P<secret>{_VALUE})",
             TOKEN,
         ),
@@ -158,6 +165,12 @@ _BY_FORM = tuple(
         ("k10", r"(?P<secret>\bK10[0-9a-f]{8,128}::[^\s\"'\\,;&]{3,256}+)", TOKEN),
         ("ghp_|gho_|ghu_|ghs_|ghr_", r"(?P<secret>\bgh[pousr]_[A-Za-z0-9]{16,}+)", TOKEN),
         ("github_pat_|glpat-|xox", r"(?P<secret>\b(?:github_pat_|glpat-|xox[abeprs]-)[\w-]{10,}+)", TOKEN),
+        (
+            "npm_|hf_|sk_live_|dckr_pat_",
+            r"(?P<secret>\b(?:npm_|hf_|sk_live_|dckr_pat_)[A-Za-z0-9]{16,}+)",
+            TOKEN,
+        ),
+        ("hvs.|pypi-|aiza", r"(?P<secret>\b(?:hvs\.|pypi-|AIza)[\w-]{20,}+)", TOKEN),
         ("akia|asia", r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{12,20}+)", TOKEN),
         (
             "sig=|signature=",
@@ -172,7 +185,8 @@ _BY_FORM = tuple(
             TOKEN,
         ),
         ("private-lines", rf"Private-Lines: \d{{1,4}}(?P<secret>(?:{_BREAK}++{_BASE64}{{8,}}+)++)", KEY),
-        ("ipmitool", rf"\bipmitool\b[^\n]{{0,300}}?[\s\"'\\,]-P{_APART}{_ARGUMENT}", PASSWORD),
+        ("ipmitool", rf"\bipmitool\b[^\n]{{0,300}}?[\s\"'\\,]-P[\"'\\,= \t]{{0,10}}{_ARGUMENT}", PASSWORD),
+        ("racadm", rf"\bracadm\b[^\n]{{0,300}}?[\s\"'\\,]-p{_APART}{_ARGUMENT}", PASSWORD),
         ("fence_", rf"\bfence_\w{{1,40}}\b[^\n]{{0,300}}?[\s\"'\\,]-p{_APART}{_ARGUMENT}", PASSWORD),
         ("sshpass", rf"\bsshpass{_APART}-p[\"'\\,= \t]{{0,10}}{_ARGUMENT}", PASSWORD),
         (
@@ -264,6 +278,11 @@ def _named_value(name: str, raw: Json, secrets_of_process: Collection[str]) -> J
             return _mark(_kind(name), raw)
         if isinstance(raw, int | float) and not isinstance(raw, bool) and _kind(name) == PASSWORD:
             return _mark(PASSWORD, str(raw))
+        if isinstance(raw, list | tuple):
+            return [_named_value(name, part, secrets_of_process) for part in raw]
+        if isinstance(raw, Mapping) and "value" in raw:
+            part = _named_value(name, raw["value"], secrets_of_process)
+            return {**_value(raw, secrets_of_process), "value": part}
     return _value(raw, secrets_of_process)
 
 
@@ -427,7 +446,7 @@ def _secret_place(match: re.Match[str]) -> tuple[int, int, str] | None:
     if end_quote := match.groupdict().get("end"):
         # In JSON, a string replaces a number; null, true, a list and an object are not secrets.
         number = _NUMBER.match(content)
-        if number and not content[number.end() :].strip(",}]"):
+        if number and content[number.end() :][:1] in ("", *",}]"):
             is_pin = _kind(match["name"]) == PASSWORD
             return (begin, begin + number.end(), end_quote) if is_pin else None
         if content[0] in "[{":
