@@ -151,7 +151,7 @@ vagrant-lab: ## a lab whose nodes Vagrant makes: up, a partition and a power cut
 	@$(PYTEST).xml tests/vagrant
 
 documented: setup ## the defaults at their real length (about 7 minutes)
-	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -n 2 -k without $(ARGS)
+	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -n 2 -k default $(ARGS)
 
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)

@@ -343,7 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reader_is_gone() -> bool:
-    """Return whether the reader of standard output is gone: a lab's connection may also break a pipe."""
+    """Return whether the reader of standard output closed it: a lab's connection may also break a pipe."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _file, event in output.poll(0))

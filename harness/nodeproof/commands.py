@@ -128,7 +128,7 @@ class _Plan:
             raise pytest.UsageError(
                 "nodeproof: with --dist, xdist schedules the scenarios without a plan: leave --dist out"
             )
-        shard = describe_shard(own_session.shard, own_session.shards_last_s) if own_session.shard else ()
+        shard = describe_shard(own_session.shard, own_session.shard_durations_s) if own_session.shard else ()
         self.lines = list(shard) + list(
             describe(
                 own_session.worker_plans,
@@ -151,7 +151,7 @@ class _RunFolder:
         from nodeproof.session.run import SESSION
 
         session = config.stash.get(SESSION, None)
-        self.path, self.claims = session.run if session else None, config.getini("nodeproof_claims")
+        self.path, self.claims = session.run_folder if session else None, config.getini("nodeproof_claims")
 
 
 def _joined(rest: Sequence[str]) -> list[str]:
@@ -192,7 +192,7 @@ def _obtain(arguments: argparse.Namespace, checkout: Checkout | None) -> Compone
 
 
 def audit(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Judge somebody's own cluster by what it does undisturbed, and return the exit code for the verdicts."""
+    """Judge an existing cluster without faults, and return the exit code for the verdicts."""
     from nodeproof.audit import command
 
     return command.run(arguments)

@@ -15,7 +15,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def replace(path: Path, content: bytes) -> Path:
     """Write a file in one step, for readers at any time; a link of its name is replaced. Raises OSError."""
-    # Nobody can know the name beforehand and put a link there.
+    # No other process can know the name beforehand and put a link there.
     partial = path.with_name(f".{path.name[:100]}-{uuid.uuid4().hex}")
     try:
         with partial.open("xb") as file:

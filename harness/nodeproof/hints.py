@@ -1,4 +1,4 @@
-"""Where nodeproof's own files are, and hints for installing what is missing: in a clone, or installed."""
+"""Where nodeproof's own files are, and hints for installing what is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodeproof.model.problem import Problem
 
 @dataclass(frozen=True)
 class Hint:
-    """How to get what is missing: the command in a clone, and the advice for an installation."""
+    """How to get what is missing: the command in the repository, and the advice for an installation."""
 
     set_up: str
     installed: str
@@ -21,26 +21,26 @@ MACHINES = Hint(
     "infra/setup.sh libvirt", "`pip install 'nodeproof[libvirt]'`, and install it with your package manager"
 )
 """How to get what virtual machines need."""
-VAGRANT = Hint("infra/setup.sh vagrant", "the Vagrantfile needs a clone of the repository")
+VAGRANT = Hint("infra/setup.sh vagrant", "the Vagrantfile needs the repository (git clone)")
 _TOP = Path(__file__).resolve().parents[2]
 
 
-def clone() -> Path | None:
-    """Return the clone that this code runs from, or None if nodeproof was installed."""
+def repository_root() -> Path | None:
+    """Return the root of the repository that this code runs from, or None if nodeproof was installed."""
     return _TOP if (_TOP / "infra" / "setup.sh").is_file() else None
 
 
 def shipped(path: str) -> Path:
-    """Return a file of the repository, from the clone or else from the installed package. Raises Problem."""
+    """Return a file of the repository, or else its copy in the installed package. Raises Problem."""
     data = Path(__file__).resolve().parent / "_data"
     for top in (_TOP, data):
         if (top / path).is_file():
             return top / path
-    raise Problem(f"{path} is missing", str(data), "install nodeproof again, or run it from a checkout")
+    raise Problem(f"{path} is missing", str(data), "install nodeproof again, or run it from the repository")
 
 
-def hint_for(wanted: Hint, top: Path = _TOP) -> str:
-    """Return the hint for this environment; `top` is the root of a clone, if there is one."""
+def hint_for(hint: Hint, top: Path = _TOP) -> str:
+    """Return the hint for this environment; `top` is the root of the repository, if there is one."""
     if (top / "infra" / "setup.sh").is_file():
-        return f"run `{wanted.set_up}`"
-    return wanted.installed
+        return f"run `{hint.set_up}`"
+    return hint.installed

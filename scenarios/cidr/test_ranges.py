@@ -10,42 +10,47 @@ MANAGER, JOINER = "kube-controller-manager", Node("ranged")
 IPV4, IPV6 = "10.244.0.0", "fd44::"
 DEFAULT_MASKS = ("/24", "/64")
 NEVER = windows.absence(5.0)
-ALLOCATED_S, FREED_S, UP_S = 5.0, 60.0, 60.0
+ALLOCATION_S, RELEASE_S, UP_S = 5.0, 60.0, 60.0
 """A failed allocation is retried with exponential backoff, so a range has to be freed soon."""
 
 
 @needs(nodes=(2,), components=(MANAGER,), lasts="60")
-def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Lab, claim: Expectations) -> None:
+def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: Expectations) -> None:
     """The lab's own nodes keep their ranges: a Node cannot lose its range."""
     released = claim("cidr.released")
     mark = uuid.uuid4().hex[:8]
-    early, late = Node(f"by-hand-{mark}-early"), Node(f"by-hand-{mark}-late")
+    early_node, late_node = Node(f"by-hand-{mark}-early"), Node(f"by-hand-{mark}-late")
     bits = (len(lab.nodes()) + 1).bit_length()
     others = [Node(f"by-hand-{mark}-{number}") for number in range(2**bits - len(lab.nodes()) - 2)]
 
     with lab.record():
-        lab.run(actions.create_node(early))
+        lab.run(actions.create_node(early_node))
         claim("cidr.off-by-default").never(
-            has_range(early), throughout=windows.absence(lab.quiet_s), after=early.created
+            range_report(early_node), throughout=windows.absence(lab.quiet_s), after=early_node.created
         )
         with lab.inject(faults.settings(MANAGER, **allocate())) as fault:
-            expect_range(claim, early, fault.injected_at, UP_S)
+            expect_range(claim, early_node, fault.injected_at, UP_S)
             lab.run(actions.join(JOINER))
-            expect_range(claim, JOINER, JOINER.created, ALLOCATED_S)
+            expect_range(claim, JOINER, JOINER.created, ALLOCATION_S)
         with lab.inject(faults.settings(MANAGER, **allocate(bits))) as fault:
             for name in others:
                 lab.run(actions.create_node(name))
-                lab.wait_for(has_range(name).after(fault.injected_at, windows.prompt(UP_S)))
+                lab.wait_for(range_report(name).after(fault.injected_at, windows.prompt(UP_S)))
             no_overlap = {"ranges": 2 * 2**bits, "overlapping": 0}
             claim("cidr.unique").expect_later(
                 checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap)
             )
-            lab.run(actions.create_node(late))
-            creation, refusal = late.created, moments.event_reported("CIDRNotAvailable", "Node", late, "")
+            lab.run(actions.create_node(late_node))
+            creation, refusal = (
+                late_node.created,
+                moments.event_reported("CIDRNotAvailable", "Node", late_node, ""),
+            )
             claim("cidr.exhausted").expect(refusal, within=windows.prompt(UP_S), after=creation)
-            claim("cidr.exhausted").never(has_range(late), throughout=NEVER, after=creation)
-            lab.run(actions.kubectl("delete", "node", early))
-            released.expect(has_range(late), within=windows.prompt(FREED_S), after=early.removed)
+            claim("cidr.exhausted").never(range_report(late_node), throughout=NEVER, after=creation)
+            lab.run(actions.kubectl("delete", "node", early_node))
+            released.expect(
+                range_report(late_node), within=windows.prompt(RELEASE_S), after=early_node.removed
+            )
             released.expect_later(checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap))
         # These requests come last: no controller manager starts on ranges that overlap. The first range is
         # an earlier Node's.
@@ -57,12 +62,12 @@ def test_each_node_has_a_range_of_its_own_once_ranges_are_given_out(lab: Lab, cl
 
 def expect_range(claim: Expectations, node: Node, after: Moment, within_s: float) -> None:
     """Expect that a Node gets ranges of the default lengths."""
-    ranges = has_range(node, DEFAULT_MASKS)
+    ranges = range_report(node, DEFAULT_MASKS)
     check = claim("cidr.assigned").expect(ranges, within=windows.prompt(within_s), after=after)
     claim("cidr.mask-size").expect_later(check)
 
 
-def has_range(node: Node, masks: tuple[str, str] | None = None) -> Moment:
+def range_report(node: Node, masks: tuple[str, str] | None = None) -> Moment:
     """Match the range of a Node, of either family, with these lengths if any."""
     if masks is None:
         return node.became({"spec": {"podCIDR": PRESENT}})

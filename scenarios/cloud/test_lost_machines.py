@@ -17,12 +17,8 @@ REQUESTS_S = 0.5
 RECOVERY_S = 60.0
 
 
-def absence(seconds: float) -> windows.WindowSpec:
-    return windows.formula("negative", f"{seconds}", "0", f"{seconds}")
-
-
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), lasts="G + 14P + 20")
-def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Lab, claim: Expectations) -> None:
+def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports a healthy node gone, and a lost one existing until it reports it gone, too."""
     off, lost = lab.targets
     labels: dict[str, Mapping[str, str]] = {node: lab.labels(node) for node in lab.targets}
@@ -31,14 +27,14 @@ def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Lab, clai
     off_gone = actions.set_cloud_answers({off: "gone"})
     both_gone = actions.set_cloud_answers({off: "gone", lost: "gone"})
     off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")
-    still_ready = windows.formula("negative", "G - 2R", "0", "G - 2R")
-    kept, only_unhealthy = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
+    still_ready = windows.absence_for("G - 2R")
+    kept_claim, unhealthy_claim = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
 
     with lab.record(), lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)):
         period_s = duration_s(
             lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
         )
-        pass_s, few_passes = period_s + REQUESTS_S, absence(HEALTHY_PASSES * period_s)
+        pass_s, few_passes = period_s + REQUESTS_S, windows.absence(HEALTHY_PASSES * period_s)
         one_pass = windows.up_to(f"{pass_s}")
         with lab.inject(faults.power_off(lost)) as power_loss:
             with lab.inject(faults.power_off(off)) as shutdown:
@@ -47,8 +43,10 @@ def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Lab, clai
             lab.wait_for(off.ready.after(off.unknown, windows.prompt(RECOVERY_S)))
             claim("cloud.shutdown-taint").expect(taint.removed, within=one_pass, after=off.ready)
             lab.run(off_gone)
-            only_unhealthy.never(off.removed, throughout=few_passes, after=off_gone.ended)
-            kept.never(deletion, throughout=absence(EXISTS_PASSES * period_s), after=lost.unknown)
+            unhealthy_claim.never(off.removed, throughout=few_passes, after=off_gone.ended)
+            kept_claim.never(
+                deletion, throughout=windows.absence(EXISTS_PASSES * period_s), after=lost.unknown
+            )
             lab.run(both_gone)
             # The controller may call the cloud before the cloud has its new answers.
             answered = windows.formula("within", f"{pass_s} + 2", "0", f"{pass_s} + 2 + slack")
@@ -62,8 +60,8 @@ def test_a_cloud_is_asked_about_lost_nodes_and_its_answer_decides(lab: Lab, clai
         calls = checks.counted(
             lost_calls.call, EXISTS_PASSES - 2, 9999, after=lost.unknown, until=both_gone.begun
         )
-        only_unhealthy.expect_later(kept.expect_later(calls))
-        only_unhealthy.expect_later(off_calls.call.never_after(shutdown.injected_at, still_ready))
-        only_unhealthy.expect_later(off_calls.call.never_after(off_gone.ended, few_passes))
+        unhealthy_claim.expect_later(kept_claim.expect_later(calls))
+        unhealthy_claim.expect_later(off_calls.call.never_after(shutdown.injected_at, still_ready))
+        unhealthy_claim.expect_later(off_calls.call.never_after(off_gone.ended, few_passes))
         restored = moments.first_after(lost.created, after=deletion)
         lab.wait_for(restored.after(deletion, windows.prompt(RECOVERY_S)))

@@ -14,7 +14,7 @@ FAST_UPDATE_S, SELDOM_S = 8, 100
 """A kubelet that has just started checks every 100 ms until it is ready, for at most two minutes
 (fastStatusUpdateOnce in pkg/kubelet/kubelet.go); after that, at every status update.
 """
-SOON_S, PATIENT_S = 15, 300
+SOON_S, TOLERATION_S = 15, 300
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
@@ -36,7 +36,9 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
         accepting.expect(waiting.unschedulable, within=windows.prompt(SOON_S), after=waiting.created)
         no_network = moments.event_reported("NetworkNotReady", "Pod", direct.name, "network is not ready")
         accepting.expect(no_network, within=windows.prompt(SOON_S), after=direct.bound)
-        (host,) = lab.run(actions.run_witnesses(Witness(host_network=True, toleration_s=PATIENT_S), on=node))
+        (host,) = lab.run(
+            actions.run_witnesses(Witness(host_network=True, toleration_s=TOLERATION_S), on=node)
+        )
         accepting.never(waiting.bound, throughout=windows.absence(lab.quiet_s), after=waiting.created)
         with lab.inject(seldom) as restart:
             accepting.expect_later(

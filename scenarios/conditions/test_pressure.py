@@ -34,9 +34,7 @@ until a comparison finds no pressure; 2 s are for freeing the allocations.
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="130")
-def test_a_node_that_runs_short_says_so_and_goes_on_saying_it_for_a_while(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pressure_is_reported_until_transition_period_ends(lab: Lab, claim: Expectations) -> None:
     """The setting imageMinimumGCAge protects the images, which later scenarios need."""
     node = lab.target
     pressures = {

@@ -21,9 +21,7 @@ START_S = 30
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="75")
-def test_a_node_whose_runtime_is_down_is_not_ready_and_goes_on_reporting(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_node_with_stopped_runtime_is_not_ready_but_reports(lab: Lab, claim: Expectations) -> None:
     node, ready_false = lab.target, claim("conditions.ready-false")
     not_ready = moments.condition_reported(
         node, "Ready", "False", "KubeletNotReady", "container runtime is down"
@@ -40,7 +38,7 @@ def test_a_node_whose_runtime_is_down_is_not_ready_and_goes_on_reporting(
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="2G + 45")
-def test_a_kubelet_without_a_container_runtime_does_not_start(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_without_container_runtime_does_not_start(lab: Lab, claim: Expectations) -> None:
     node, on_node = lab.target, claim("components.on-node")
     restart = moments.kubelet_restarted(node)
     refusal = moments.logged(node, KUBELET, "validate CRI v1 runtime API for endpoint")

@@ -5,8 +5,12 @@ from nodeproof.scenario.kubernetes import UNSCHEDULABLE
 
 
 @needs(nodes=2, lasts="6R")
-def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
-    node, quiet, uncordon = lab.target, windows.absence(lab.quiet_s), actions.kubectl("uncordon", lab.target)
+def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
+    node, absence_window, uncordon = (
+        lab.target,
+        windows.absence(lab.quiet_s),
+        actions.kubectl("uncordon", lab.target),
+    )
     taint = node.taint(UNSCHEDULABLE, "NoSchedule")
     blocks, display = claim("cordon.blocks-new-pods"), claim("cordon.display")
 
@@ -15,11 +19,11 @@ def test_a_cordoned_node_gets_no_pods_and_no_condition(lab: Lab, claim: Expectat
         claim("cordon.taint").expect(taint.added, within=windows.prompt(5), after=node.cordoned)
         pod = lab.run(actions.pending_pod(only_on=node))
         blocks.expect(pod.unschedulable, within=windows.prompt(2), after=pod.created)
-        blocks.never(pod.bound, throughout=quiet, after=pod.created)
+        blocks.never(pod.bound, throughout=absence_window, after=pod.created)
         status_changed = moments.changed("nodes", node, "status.conditions[].status")
         for change in (moments.conditions_changed(node), status_changed):
             not_a_condition = claim("cordon.not-a-condition")
-            not_a_condition.never(change, throughout=quiet, after=node.cordoned)
+            not_a_condition.never(change, throughout=absence_window, after=node.cordoned)
             none = checks.counted(change, 0, 0, after=node.cordoned, until=uncordon.ended)
             not_a_condition.expect_later(none)
         row = lab.run(actions.kubectl("get", "node", node))

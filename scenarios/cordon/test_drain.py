@@ -3,15 +3,13 @@
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import Pod, Workload, preferring, workload
 
-STARTS_S, DELETION_S = 30.0, 10.0
+CONTAINER_START_S, DELETION_S = 30.0, 10.0
 DRAIN_FLAGS = ("--force", "--timeout=30s")
 """Pods without a controller block a drain, too."""
 
 
 @needs(nodes=3, faulted=1, lasts="4P + 35")
-def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
     node = lab.target
     daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
@@ -24,7 +22,9 @@ def test_a_cordon_leaves_pods_where_they_are_and_a_drain_leaves_daemons(
         pod = lab.run(actions.run_pod(on=node))
         for controller in (daemons, deployment):
             lab.run(controller.make)
-            lab.wait_for(controller.running_on(node).after(controller.make.begun, windows.prompt(STARTS_S)))
+            lab.wait_for(
+                controller.running_on(node).after(controller.make.begun, windows.prompt(CONTAINER_START_S))
+            )
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         expect_drain(lab, claim, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
@@ -53,7 +53,7 @@ def expect_pods_stay_after_cordon(
     )
     lab.run(bound.make)
     claim("cordon.direct-binding-bypass").expect(
-        bound.running_on(node), within=windows.prompt(STARTS_S), after=bound.make.begun
+        bound.running_on(node), within=windows.prompt(CONTAINER_START_S), after=bound.make.begun
     )
     since_cordon = (unschedulable, windows.absence(long_s))
     since_before = (all_run, windows.absence(lab.clear_s + long_s))

@@ -5,16 +5,14 @@ from nodeproof.scenario.kubernetes import Node, Pod, preferring, workload
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 REMOVED = "pod_gc_collector_force_delete_pods_total"
-STARTS_S, PLACED_S = 60.0, 15.0
-EARLY_S, COLLECTED_S = 20.0, 85.0
+CONTAINER_START_S, SCHEDULING_S = 60.0, 15.0
+EARLY_S, COLLECTION_S = 20.0, 85.0
 """Less than the shortest quarantine, and more than the longest."""
-FREED = windows.up_to(f"80 + {PLACED_S}")
+FREED = windows.up_to(f"80 + {SCHEDULING_S}")
 
 
 @needs(nodes=3, faulted=2, lasts="110")
-def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, claim: Expectations) -> None:
     """The kubelet runs on and does not register again.
 
     The collector runs every 20 s and removes pods whose Node was missing for 40 s (gcCheckPeriod and
@@ -31,7 +29,7 @@ def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(
     with lab.record():
         lab.run(namespace.make)
         lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(STARTS_S)))
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
         owner = {"body": {"metadata": {"ownerReferences": [{"kind": "Node", "name": node}]}}}
         lease = lab.run(actions.send_request("GET", f"{LEASES}/{node}"))
         claim("heartbeat.lease-owner").expect_later(checks.shows(lease, owner))
@@ -41,7 +39,7 @@ def test_pods_and_lease_of_a_deleted_node_are_removed_after_a_quarantine(
             expect_event_and_no_lease(claim, node)
             expect_removal(claim, pod)
             claim("deletion-gc.quarantine-cancel").never(
-                early_pod.removal, throughout=windows.absence(COLLECTED_S), after=early_deletion
+                early_pod.removal, throughout=windows.absence(COLLECTION_S), after=early_deletion
             )
             replacement = moments.first_after(
                 moments.created("pods", f"{pods.name}-0", pods.namespace), after=deletion

@@ -17,7 +17,7 @@ POD_WITH_OWN = {**POD, "spec": {**POD["spec"], "tolerations": [OWN]}}
 
 
 @needs(nodes=2, components=(SERVER,))
-def test_new_pods_tolerate_as_long_as_the_api_servers_flags_say(lab: Lab, claim: Expectations) -> None:
+def test_api_server_flags_set_tolerations_of_new_pods(lab: Lab, claim: Expectations) -> None:
     flags = faults.settings(
         SERVER,
         default_unreachable_toleration_seconds=str(UNREACHABLE_S),

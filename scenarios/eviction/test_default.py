@@ -1,32 +1,31 @@
-"""Eviction at the toleration that every pod gets."""
+"""Default tolerations, and eviction from an unreachable node after them."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE
 
 
 @needs(nodes=2)
-def test_tolerations_that_an_api_server_without_flags_gives(lab: Lab, claim: Expectations) -> None:
+def test_api_server_default_tolerations_are_300_s(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         for constant in ("default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds"):
             claim("eviction.default-tolerations-injected").expect_later(checks.default_of(constant))
 
 
 @needs(nodes=2, faulted=1, profile="documented", lasts="G + T + 20")
-def test_pods_without_a_toleration_of_their_own_leave_after_five_minutes(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_of_unreachable_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))
-    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    taint_added = node.taint(UNREACHABLE, "NoExecute").added
 
     with lab.record(), lab.inject(faults.partition(node)) as fault:
+        # The wait counts from the cut, the window of the claim from the last heartbeat.
         lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
         claim("monitoring.detection-time").expect_later(
             node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
         )
-        lab.wait_for(unreachable.after(node.unknown, windows.taint_pass()))
+        lab.wait_for(taint_added.after(node.unknown, windows.taint_pass()))
         toleration = checks.default_of("default-unreachable-toleration-seconds")
         claim("eviction.after-five-minutes-unreachable").expect_later(toleration)
         claim("eviction.after-five-minutes-unreachable").expect(
-            pod.deletion, within=windows.default_toleration(), after=unreachable
+            pod.deletion, within=windows.default_toleration(), after=taint_added
         )

@@ -8,13 +8,11 @@ PLACED = windows.prompt(5.0)
 
 
 @needs(nodes=2, faulted=1, lasts="20")
-def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expectations) -> None:
     node, other = lab.target, lab.others[0]
     pod = lab.run(actions.run_pod(on=node))
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}
-    marked = moments.written(
+    pod_not_ready = moments.written(
         "pods", {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": unready}
     )
     a_pass_s = 2 * lab.configuration["P"] + 3.0
@@ -26,13 +24,13 @@ def test_a_node_that_is_not_ready_is_tainted_and_its_pods_are_not_marked(
         with lab.inject(faults.patch_ready(node)) as fault:
             expect_taint(claim, node, other, windows.absence(a_pass_s))
             claim("conditions.pods-not-marked-on-kubelet-false").never(
-                marked, throughout=windows.absence(a_pass_s), after=node.not_ready
+                pod_not_ready, throughout=windows.absence(a_pass_s), after=node.not_ready
             )
             lab.run(new.make)
             daemons = claim("daemonset.not-created-on-not-ready")
             daemons.expect(pod_meant_for(new, other), within=PLACED, after=new.make.begun)
             daemons.never(
-                old.deletion, throughout=windows.absence_from_before(a_pass_s), after=node.not_ready
+                old.deletion, throughout=windows.absence_including_anchor(a_pass_s), after=node.not_ready
             )
             daemons.never(
                 pod_meant_for(new, node), throughout=windows.absence(lab.quiet_s), after=new.make.begun

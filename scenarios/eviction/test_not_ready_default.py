@@ -1,20 +1,19 @@
-"""Eviction after the default toleration from a node that reports and is not ready."""
+"""Eviction from a NotReady node that still reports, after the default toleration."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
 from nodeproof.scenario.kubernetes import NOT_READY
 
 
 @needs(nodes=2, faulted=1, profile="documented", lasts="T + 25")
-def test_pods_without_own_tolerations_leave_a_not_ready_node_after_300_s(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_of_not_ready_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
+    """The Ready condition is patched to False; the kubelet still renews its Lease."""
     node, eviction = lab.target, claim("eviction.after-five-minutes-not-ready")
     pod = lab.run(actions.run_pod(on=node))
-    no_execute = node.taint(NOT_READY, "NoExecute").added
+    taint_added = node.taint(NOT_READY, "NoExecute").added
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         eviction.expect_later(checks.default_of("default-not-ready-toleration-seconds"))
-        lab.wait_for(no_execute.after(node.not_ready, windows.taint_pass()))
-        eviction.expect(pod.deletion, within=windows.default_toleration(), after=no_execute)
-        until_due = windows.formula("negative", "T", "0", "T")
-        eviction.never(node.unknown, throughout=until_due, after=no_execute)
+        lab.wait_for(taint_added.after(node.not_ready, windows.taint_pass()))
+        eviction.expect(pod.deletion, within=windows.default_toleration(), after=taint_added)
+        until_eviction = windows.absence_for("T")
+        eviction.never(node.unknown, throughout=until_eviction, after=taint_added)

@@ -3,20 +3,20 @@
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import STATIC_PODS, UNREACHABLE, mirror_pod
 
-STARTS_S = 60.0
+CONTAINER_START_S = 60.0
 LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
 
 @needs(nodes=2, faulted=1, lasts="G + T + 4P + 45")
-def test_a_static_pod_stays_on_an_unreachable_node(lab: Lab, claim: Expectations) -> None:
+def test_static_pod_of_unreachable_node_is_not_evicted(lab: Lab, claim: Expectations) -> None:
     """Another pod of that node leaves."""
     node, static = lab.target, mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, windows.prompt(STARTS_S)))
-        lab.require(static.running, within_s=STARTS_S, after=restart.requested_at)
+        lab.wait_for(static.running.after(restart.requested_at, windows.prompt(CONTAINER_START_S)))
+        lab.require(static.running, within_s=CONTAINER_START_S, after=restart.requested_at)
         pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
         with lab.inject(faults.partition(node)) as fault:
             # On a slow machine, the restart of the kubelet may bring an earlier condition and taint.

@@ -8,10 +8,8 @@ REMAINING_S = 8.0
 
 
 @needs(nodes=2, faulted=1, lasts="2G + 60")
-def test_pods_leave_by_the_first_taint_if_a_not_ready_node_falls_silent(
-    lab: Lab, claim: Expectations
-) -> None:
-    """The pod tolerates both taints equally long: a timer that began anew would end a grace period later."""
+def test_eviction_timer_survives_swap_of_not_ready_and_unreachable(lab: Lab, claim: Expectations) -> None:
+    """The pod tolerates both taints equally long: a restarted timer would end a grace period later."""
     node, configuration = lab.target, lab.configuration
     tolerated_s = int(configuration["G"] + 3 * configuration["P"] + 20)
     tolerations = [tolerates(key, tolerated_s) for key in (NOT_READY, UNREACHABLE)]

@@ -30,6 +30,6 @@ def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Lab, c
 
 
 @needs(nodes=2, profile="documented")
-def test_lease_duration_of_a_kubelet_without_settings_is_forty_seconds(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_lease_duration_is_40_s_by_default(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         claim("heartbeat.lease-interval").expect_later(checks.default_of("nodeLeaseDurationSeconds"))

@@ -10,13 +10,13 @@ RETRIES = 5
 k8s.io/component-helpers/apimachinery/lease/controller.go); then none for a period, at most 4 % longer.
 """
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-BURSTS, STARTS_S = 4, 60.0
+BURSTS, CONTAINER_START_S = 4, 60.0
 REPORTS_S = 5
 """Period of the reports of a kubelet without changes (s): shorter than the shortest grace period."""
 
 
 @needs(nodes=2, faulted=1)
-def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Lab, claim: Expectations) -> None:
+def test_node_stays_ready_by_lease_if_status_updates_are_denied(lab: Lab, claim: Expectations) -> None:
     node, user = lab.target, f"system:node:{lab.target}"
     tries = audit(verb="patch", resource="nodes", subresource="status", name=node, user=user)
     refusals = audit(**tries.pattern, code={"$not": 200})
@@ -46,7 +46,7 @@ def test_a_node_lives_by_its_lease_when_its_status_is_refused(lab: Lab, claim: E
 
 
 @needs(nodes=2, faulted=1, lasts="2G + 15")
-def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Lab, claim: Expectations) -> None:
+def test_node_stays_ready_by_status_if_lease_updates_are_denied(lab: Lab, claim: Expectations) -> None:
     """Each time that its Lease is due, the kubelet tries five times, reads the Lease, and tries five more."""
     status_alone_suffices = claim("heartbeat.status-alone-suffices")
     node, user = lab.target, f"system:node:{lab.target}"
@@ -60,7 +60,7 @@ def test_a_node_lives_by_its_status_when_its_lease_is_refused(lab: Lab, claim: E
         with lab.inject(frequent_reports) as restart:
             # The first tries of a kubelet after its start begin with the read.
             first = moments.first_after(node.lease_renewal, after=restart.injected_at)
-            lab.wait_for(first.after(restart.injected_at, windows.prompt(STARTS_S)))
+            lab.wait_for(first.after(restart.injected_at, windows.prompt(CONTAINER_START_S)))
             with lab.inject(faults.deny_updates(node, "lease")) as fault:
                 # The fault is injected at the start of the denied request: an earlier renewal may come later.
                 lab.wait_until_quiet(node.lease_renewal)

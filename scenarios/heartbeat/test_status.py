@@ -111,9 +111,7 @@ def periodic(moment: Moment, period_s: float, late_s: float, span: Mapping[str, 
 
 
 @needs(nodes=2, profile="documented")
-def test_a_kubelet_without_settings_looks_at_its_status_every_ten_seconds(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_status_and_lease_settings_have_their_defaults(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         update = checks.default_of("nodeStatusUpdateFrequency")
         claim("heartbeat.request-timeout").expect_later(update)

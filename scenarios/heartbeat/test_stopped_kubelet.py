@@ -14,16 +14,14 @@ from nodeproof.scenario.kubernetes import (
 )
 from nodeproof.scenario.types import Moment
 
-STARTS_S, PATIENT_S = 120.0, 3600
+CONTAINER_START_S, TOLERATION_S = 120.0, 3600
 LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="G + T + 90")
-def test_node_with_a_stopped_kubelet_loses_pods_that_do_not_tolerate_it(
-    lab: Lab, claim: Expectations
-) -> None:
-    """All containers run on, those of deleted pods, too, as no kubelet ends them."""
+def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim: Expectations) -> None:
+    """All containers continue to run, also those of deleted pods, as no kubelet ends them."""
     node, static = lab.target, mirror_pod(lab.target)
     daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
@@ -34,7 +32,7 @@ def test_node_with_a_stopped_kubelet_loses_pods_that_do_not_tolerate_it(
             lab.run(pods.make)
             require_start(lab, pods.running_on(node), pods.make.begun)
         tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
-        (witness,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        (witness,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         with lab.inject(faults.unit_down(node)) as fault:
             # On a slow machine, the restart of the kubelet may bring an earlier condition and taint.
             unknown = moments.first_after(node.unknown, after=fault.injected_at)
@@ -54,8 +52,8 @@ def test_node_with_a_stopped_kubelet_loses_pods_that_do_not_tolerate_it(
 
 def require_start(lab: Lab, event: Moment, after: Moment) -> None:
     """Wait until a pod is running, and require it: no claim promises it."""
-    lab.wait_for(event.after(after, windows.prompt(STARTS_S)))
-    lab.require(event, within_s=STARTS_S, after=after)
+    lab.wait_for(event.after(after, windows.prompt(CONTAINER_START_S)))
+    lab.require(event, within_s=CONTAINER_START_S, after=after)
 
 
 def expect_eviction(

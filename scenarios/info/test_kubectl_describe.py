@@ -49,7 +49,7 @@ def sections(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @needs(nodes=2)
-def test_kubectl_describes_a_node_as_the_api_has_it(lab: Lab, claim: Expectations) -> None:
+def test_kubectl_describe_matches_node_object(lab: Lab, claim: Expectations) -> None:
     """A node of the lab, and a Node that is created by hand and whose values all differ."""
     name, describes = f"by-hand-{uuid.uuid4().hex[:8]}", claim("info.describe-sections")
 

@@ -5,7 +5,7 @@ from nodeproof.scenario.kubernetes import PRESENT
 from nodeproof.scenario.types import Observation
 
 NODES, ENVIRONMENT = "/api/v1/nodes", "/etc/default/kubelet"
-ANSWERS, RESTARTED_S = "answers", 60
+ANSWERS, RESTART_S = "answers", 60
 READY = {
     "type": "Ready",
     "status": "True",
@@ -17,7 +17,7 @@ RESOURCES = ("cpu", "memory", "pods")
 
 
 @needs(nodes=2, features=("systemd",), lasts="15")
-def test_a_node_tells_what_machine_it_is(lab: Lab, claim: Expectations) -> None:
+def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations) -> None:
     node = lab.target
 
     with lab.record():
@@ -40,7 +40,7 @@ def test_a_node_tells_what_machine_it_is(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
-def test_a_kubelet_that_is_given_no_name_takes_its_machines(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     name_flag, empty_flag = (f"--hostname-override={name}" for name in (node, ""))
 
@@ -54,21 +54,25 @@ def test_a_kubelet_that_is_given_no_name_takes_its_machines(lab: Lab, claim: Exp
             addresses = lab.observe(probes.field_of(f"{NODES}/{node}", "status.addresses"))
         restart_kubelet_and_wait(lab)
     is_unnamed = name_flag not in machine.value["command"].split()
-    lab.assume(is_unnamed, "one whose kubelet can go without a name", f"see {ENVIRONMENT} of {node}")
+    lab.require_lab(
+        is_unnamed,
+        otherwise="the kubelet still has --hostname-override",
+        next_step=f"see {ENVIRONMENT} of {node}",
+    )
 
     own_name = {"type": "Hostname", "address": machine.value["hostname"].lower()}
     claim("addresses.hostname").expect_later(checks.shows(addresses, [own_name]))
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "swap"), lasts="60")
-def test_a_kubelet_that_starts_anew_tells_what_its_machine_has_become(lab: Lab, claim: Expectations) -> None:
+def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim: Expectations) -> None:
     """A restarted kubelet reports huge pages as a resource, and subtracts them from memory."""
     node, updates_live = lab.target, claim("capacity.updates-live")
     pages_added, pages_removed = (
         node.became({"status": {"capacity": {HUGE_PAGES: amount}}}) for amount in (f"{2 * PAGES}Mi", "0")
     )
     restart, second_restart = actions.restart_kubelet(node), actions.restart_kubelet(node)
-    restarted = windows.prompt(RESTARTED_S)
+    restarted = windows.prompt(RESTART_S)
 
     with lab.record():
         before = lab.observe(probes.resources_of(node))
@@ -129,4 +133,4 @@ def restart_kubelet_and_wait(lab: Lab) -> None:
     restart = actions.restart_kubelet(lab.target)
     lab.run(restart)
     report = moments.first_after(lab.target.status_report, after=restart.ended)
-    lab.wait_for(report.after(restart.ended, windows.prompt(RESTARTED_S)))
+    lab.wait_for(report.after(restart.ended, windows.prompt(RESTART_S)))

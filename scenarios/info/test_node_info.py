@@ -9,7 +9,7 @@ GATHERED = ("kernelVersion", "osImage", "kubeletVersion", "containerRuntimeVersi
 
 
 @needs(nodes=2, lasts="G + 10R")
-def test_a_kubelet_puts_right_what_somebody_else_wrote(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_corrects_edited_status_and_recreates_its_lease(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     path = f"{NODES}/{node}"
 

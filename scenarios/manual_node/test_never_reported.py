@@ -13,12 +13,12 @@ STARTUP_GRACE = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + sla
 """The grace period counts from creationTimestamp, which has no fraction of a second."""
 DURING_STARTUP = windows.up_to("0.7S")
 """Well before the startup grace period ends."""
-LONG = windows.formula("negative", "3S", "0", "3S")
+LONG = windows.absence_for("3S")
 ONE_PASS = windows.up_to("P + 1")
 
 
 @needs(nodes=2, lasts="3S + 15")
-def test_node_that_has_no_kubelet_becomes_unknown_and_stays_empty(lab: Lab, claim: Expectations) -> None:
+def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: Expectations) -> None:
     """With a cloud, its node lifecycle controller would find no instance for this Node and delete it."""
     not_eligible = claim("manual-node.not-eligible")
     # The controller may still have the last heartbeat of an earlier Node with the same name.

@@ -15,78 +15,90 @@ STATUS = {
     "conditions": [{"type": "Said", "status": "True", "reason": "AtCreation"}],
     "nodeInfo": {"kernelVersion": "nodeproof"},
 }
-TRIED_S, BOUND_S = 5.0, 10.0
+ATTEMPT_S, BINDING_S = 5.0, 10.0
 MOST_OF_IT, THE_REST = {"cpu": "600m"}, {"cpu": "300m"}
 """Parts of the allocatable CPU: beside a pod with most of it there is room for the rest only."""
 SIZE = "node_collector_zone_size"
 
 
 @needs(nodes=2, lasts="35")
-def test_a_hand_made_node_takes_what_fits_into_what_it_says_it_has(lab: Lab, claim: Expectations) -> None:
+def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expectations) -> None:
     """Of 4 CPUs, 1 is allocatable: each of two pods fits, but not both together."""
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     has_capacity, has_allocatable = (
         node.became({"status": {field: resources}})
         for field, resources in (("capacity", CAPACITY), ("allocatable", ALLOCATABLE))
     )
-    quiet, tried, promptly = windows.absence(lab.quiet_s), windows.prompt(TRIED_S), windows.prompt(BOUND_S)
+    absence_window, attempt_window, binding_window = (
+        windows.absence(lab.quiet_s),
+        windows.prompt(ATTEMPT_S),
+        windows.prompt(BINDING_S),
+    )
 
     with lab.record():
         lab.run(actions.create_node(node, {HOSTNAME: node}))
         lab.run(actions.keep_alive(node))
-        lab.wait_for(node.taint(NOT_READY, "NoSchedule").removed.after(moments.recording_began(), promptly))
+        lab.wait_for(
+            node.taint(NOT_READY, "NoSchedule").removed.after(moments.recording_began(), binding_window)
+        )
         pod = lab.run(actions.pending_pod(only_on=node))
-        claim("manual-node.capacity-required").expect(pod.unschedulable, within=tried, after=pod.created)
-        claim("manual-node.capacity-required").never(pod.bound, throughout=quiet, after=pod.created)
+        claim("manual-node.capacity-required").expect(
+            pod.unschedulable, within=attempt_window, after=pod.created
+        )
+        claim("manual-node.capacity-required").never(pod.bound, throughout=absence_window, after=pod.created)
         lab.run(actions.send_request("PATCH", f"{NODES}/{node}/status", {"status": {"capacity": CAPACITY}}))
-        claim("manual-node.capacity-required").expect(pod.bound, within=promptly, after=has_capacity)
+        claim("manual-node.capacity-required").expect(pod.bound, within=binding_window, after=has_capacity)
         lab.run(
             actions.send_request("PATCH", f"{NODES}/{node}/status", {"status": {"allocatable": ALLOCATABLE}})
         )
-        lab.wait_for(has_allocatable.after(has_capacity, promptly))
+        lab.wait_for(has_allocatable.after(has_capacity, binding_window))
         first = lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_IT))
-        claim("scheduling.sum-of-requests").expect(first.bound, within=promptly, after=first.created)
+        claim("scheduling.sum-of-requests").expect(first.bound, within=binding_window, after=first.created)
         second = lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_IT))
-        claim("scheduling.sum-of-requests").expect(second.unschedulable, within=tried, after=second.created)
-        claim("scheduling.sum-of-requests").never(second.bound, throughout=quiet, after=second.created)
+        claim("scheduling.sum-of-requests").expect(
+            second.unschedulable, within=attempt_window, after=second.created
+        )
+        claim("scheduling.sum-of-requests").never(
+            second.bound, throughout=absence_window, after=second.created
+        )
         third = lab.run(actions.pending_pod(only_on=node, requests=THE_REST))
-        claim("scheduling.sum-of-requests").expect(third.bound, within=promptly, after=third.created)
+        claim("scheduling.sum-of-requests").expect(third.bound, within=binding_window, after=third.created)
 
 
 @needs(nodes=2, lasts="G + 15")
-def test_a_hand_made_node_has_the_status_and_the_zone_that_it_was_given(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectations) -> None:
     """A zone is a region and a name, by either pair of labels; the last Node reports once, then no more."""
     mark = uuid.uuid4().hex[:8]
     region, zone = f"region-{mark}", f"zone-{mark}"
-    one, other, elsewhere, old, silent = (Node(f"by-hand-{mark}-{number}") for number in range(5))
+    zoned, zoned_twin, other_region, old_labels, unreporting = (
+        Node(f"by-hand-{mark}-{number}") for number in range(5)
+    )
     labels = {
-        other: {REGION_LABEL: region, ZONE_LABEL: zone},
-        elsewhere: {REGION_LABEL: f"other-{mark}", ZONE_LABEL: zone},
-        old: {REGION_LABEL: region, ZONE_LABEL: zone, OLD_REGION: f"old-{mark}", OLD_ZONE: zone},
-        silent: {REGION_LABEL: f"silent-{mark}", ZONE_LABEL: zone},
+        zoned_twin: {REGION_LABEL: region, ZONE_LABEL: zone},
+        other_region: {REGION_LABEL: f"other-{mark}", ZONE_LABEL: zone},
+        old_labels: {REGION_LABEL: region, ZONE_LABEL: zone, OLD_REGION: f"old-{mark}", OLD_ZONE: zone},
+        unreporting: {REGION_LABEL: f"silent-{mark}", ZONE_LABEL: zone},
     }
     sizes = {f"{region}:\x00:{zone}": 2, f"other-{mark}:\x00:{zone}": 1, f"old-{mark}:\x00:{zone}": 1}
     network = {"type": "NetworkUnavailable", "status": "False", "reason": "Said"}
     ready = {"type": "Ready", "status": "True", "reason": "Said"}
-    network_changed = silent.became({"status": {"conditions": {"$not": [network]}}})
+    network_changed = unreporting.became({"status": {"conditions": {"$not": [network]}}})
     lost = windows.formula("within", "G + P + 1", "0", "G + P + 1 + slack")
 
     with lab.record():
-        metadata = {"name": one, "labels": labels[other]}
+        metadata = {"name": zoned, "labels": labels[zoned_twin]}
         response = lab.run(actions.send_request("POST", NODES, {"metadata": metadata, "status": STATUS}))
         claim("manual-node.status-on-create").expect_later(checks.shows(response, {"status": 201}))
-        node = lab.run(actions.send_request("GET", f"{NODES}/{one}"))
+        node = lab.run(actions.send_request("GET", f"{NODES}/{zoned}"))
         claim("manual-node.status-on-create").expect_later(checks.shows(node, {"body": {"status": STATUS}}))
         for name, node_labels in labels.items():
             lab.run(actions.create_node(name, node_labels))
         # The patch replaces the list of conditions: one that it lacks would be removed.
         conditions = {"status": {"conditions": [network, ready]}}
-        lab.run(actions.send_request("PATCH", f"{NODES}/{silent}/status", conditions))
-        lab.wait_for(silent.unknown.after(silent.ready, lost))
+        lab.run(actions.send_request("PATCH", f"{NODES}/{unreporting}/status", conditions))
+        lab.wait_for(unreporting.unknown.after(unreporting.ready, lost))
         claim("conditions.network-unavailable-untouched").never(
-            network_changed, throughout=windows.absence(lab.configuration["P"] + 4), after=silent.unknown
+            network_changed, throughout=windows.absence(lab.configuration["P"] + 4), after=unreporting.unknown
         )
         for key, size in sizes.items():
             gauge = lab.observe(probes.metric("kube-controller-manager", SIZE, zone=key))

@@ -8,9 +8,9 @@ MANAGER, DELETIONS = "kube-controller-manager", "taint_eviction_controller_pod_d
 TOLERATIONS = 4
 """In tolerations of the profile: longer than a controller manager takes to start."""
 NOWHERE, PODS = "nowhere", "/api/v1/namespaces/nodeproof/pods"
-RETAINED, COLLECTED_S, LONGER_S = 3, 30.0, 10.0
+RETAINED, COLLECTION_S, LONGER_S = 3, 30.0, 10.0
 """RETAINED is the number of finished pods that stay; the collector runs at its start and every 20 s."""
-APART, LONG = windows.absence(2.0), windows.absence(COLLECTED_S)
+APART, LONG = windows.absence(2.0), windows.absence(COLLECTION_S)
 
 
 def pod_removed(pod: Pod) -> Moment:
@@ -18,7 +18,7 @@ def pod_removed(pod: Pod) -> Moment:
 
 
 @needs(nodes=3, faulted=2, components=(MANAGER,), lasts="2G + 120")
-def test_a_new_controller_manager_starts_all_clocks_anew(lab: Lab, claim: Expectations) -> None:
+def test_controller_manager_restart_resets_grace_and_toleration(lab: Lab, claim: Expectations) -> None:
     """It forgets when it last heard of a silent node, and how long a pod has tolerated a lost one."""
     lost, silent = lab.targets
     tolerated_s = TOLERATIONS * lab.toleration_s
@@ -72,7 +72,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
             )
         with lab.inject(flags) as restart:
             claim("deletion-gc.terminated-threshold").expect(
-                pod_removed(oldest), within=windows.prompt(COLLECTED_S), after=restart.injected_at
+                pod_removed(oldest), within=windows.prompt(COLLECTION_S), after=restart.injected_at
             )
             with lab.inject(faults.partition(node)) as fault:
                 lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
@@ -89,7 +89,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
 
 
 @needs(nodes=2)
-def test_a_controller_manager_takes_no_eviction_timeout(lab: Lab, claim: Expectations) -> None:
+def test_controller_manager_rejects_pod_eviction_timeout_flag(lab: Lab, claim: Expectations) -> None:
     """The flag had no effect since 1.18 and was removed in 1.27."""
     unknown_flag = {"status": {"$not": 0}, "stderr": {"$contains": "unknown flag: --pod-eviction-timeout"}}
     with lab.record():

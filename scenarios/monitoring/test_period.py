@@ -7,13 +7,17 @@ PERIODS = 12
 
 
 @needs(nodes=2, lasts="12P + 3")
-def test_the_node_controller_looks_at_all_nodes_once_a_period(lab: Lab, claim: Expectations) -> None:
+def test_node_monitor_runs_once_per_configured_period(lab: Lab, claim: Expectations) -> None:
     """The controller's own metric counts one pass a period; its flag gives the period."""
     looks, period_s = probes.metric(MANAGER, LOOKS), lab.configuration["P"]
 
     with lab.record():
         flag = lab.observe(probes.flag_of(MANAGER, "node-monitor-period"))
-        lab.assume(flag.value is not None, "run with a --node-monitor-period", "run it in the profile `fast`")
+        lab.require_lab(
+            flag.value is not None,
+            otherwise="kube-controller-manager has no --node-monitor-period",
+            next_step="run it in the profile `fast`",
+        )
         spellings = {"$in": [f"{period_s:g}s", f"{period_s * 1000:g}ms"]}
         claim("monitoring.period-configurable").expect_later(checks.shows(flag, spellings))
         before = lab.observe(looks)

@@ -12,7 +12,7 @@ INVALID = ("Node-1", "node_1", "node..1", "-node", "node-", "n" * 254)
 
 
 @needs(nodes=2)
-def test_a_node_is_made_by_hand_under_a_name_that_is_a_dns_subdomain(lab: Lab, claim: Expectations) -> None:
+def test_api_accepts_only_dns_subdomains_as_node_names(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         for name in VALID:
             acceptance = lab.run(actions.dry_run("POST", NODES, {"metadata": {"name": name}}))
@@ -29,7 +29,7 @@ def test_a_node_is_made_by_hand_under_a_name_that_is_a_dns_subdomain(lab: Lab, c
 
 
 @needs(nodes=2)
-def test_a_name_is_one_nodes_at_a_time(lab: Lab, claim: Expectations) -> None:
+def test_duplicate_node_name_is_rejected(lab: Lab, claim: Expectations) -> None:
     uid = probes.field_of(f"{NODES}/{lab.target}", "metadata.uid")
     with lab.record():
         before = lab.observe(uid)

@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, faults, moments, needs, window
 
 
 @needs(nodes=2, faulted=1, features=("reset",), lasts="G + 4R")
-def test_a_machine_that_was_reset_is_reported_as_rebooted(lab: Lab, claim: Expectations) -> None:
+def test_reset_machine_is_reported_as_rebooted(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     rebooted = moments.event_reported("Rebooted", "Node", node, f"Node {node} has been rebooted")
 

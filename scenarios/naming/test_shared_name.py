@@ -12,9 +12,7 @@ MACHINE_ID = moments.changed("nodes", NODE, "status.nodeInfo.machineID")
 
 
 @needs(nodes=2, lasts="10U + 30")
-def test_a_machine_that_comes_under_a_nodes_name_takes_the_node_as_it_is(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_machine_with_name_of_existing_node_adopts_that_node(lab: Lab, claim: Expectations) -> None:
     """The first machine leaves for good, a second one replaces it, and a third one joins beside that."""
     labelled = NODE.became({"metadata": {"labels": LABEL}})
     second_join = actions.join(SECOND, node=NODE)

@@ -21,12 +21,12 @@ from nodeproof.scenario.types import Moment
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 REFUSED = {"reason": "FailedAttachVolume", "message": {"$contains": "Volume is already "}}
-WRITABLE_LAB = "one whose disk is written to: nothing could be lost"
+NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
 A_PASS_S = windows.POD_GC_S + 2.0
-STARTS_S, AT_ONCE_S, ATTACHED_S = 90.0, 5.0, 60.0
-RECOVERS_S = 300.0
+CONTAINER_START_S, AT_ONCE_S, ATTACH_S = 90.0, 5.0, 60.0
+RECOVERY_S = 300.0
 """An emulated machine has taken over two minutes from an attached disk to a running container."""
 MAX_LATER_WRITES = 60
 """Maximum number of writes between the observation and the fault: one a second."""
@@ -40,7 +40,7 @@ GROUP = "/apis/apps/v1/namespaces/nodeproof"
     features=("power", "real-pods", "volumes"),
     lasts="G + T + 200",
 )
-def test_disk_stays_attached_to_a_dead_machine_until_it_is_out_of_service(
+def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
     lab: Lab, claim: Expectations
 ) -> None:
     """A StatefulSet writes to one disk; a Deployment has the other, and replaces its pod at once."""
@@ -59,7 +59,11 @@ def test_disk_stays_attached_to_a_dead_machine_until_it_is_out_of_service(
         start_workload(lab, deployment, node)
         not_attachable.expect_later(checks.shows(lab.observe(holders), [node]))
         written_count = lab.observe(probes.acknowledged(pod))
-        lab.assume(written_count.value > 0, WRITABLE_LAB, "look at what its pod says, and try again")
+        lab.require_lab(
+            written_count.value > 0,
+            otherwise=NOTHING_WRITTEN,
+            next_step="see the log of the pod, and run it again",
+        )
         with lab.inject(faults.power_off(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             wait_until_terminating(lab, pod.deletion, deployment.deletion)
@@ -72,7 +76,7 @@ def test_disk_stays_attached_to_a_dead_machine_until_it_is_out_of_service(
                 detach.expect_later(checks.grew(before, lab.observe(counter), 2, 2))
                 expect_recovery(claim, stateful, other, (disk, new_disk), out_of_service)
                 running = deployment.running_on(other)
-                lab.wait_for(running.after(out_of_service, windows.prompt(RECOVERS_S)))
+                lab.wait_for(running.after(out_of_service, windows.prompt(RECOVERY_S)))
                 read_count = lab.observe(probes.last_written(new_pod, by=node))
                 recovery.expect_later(checks.grew(written_count, read_count, 0, MAX_LATER_WRITES))
                 recovery.expect_later(checks.shows(lab.observe(probes.writes(new_pod)), FLAWLESS))
@@ -96,15 +100,15 @@ def workloads_on(node: str, volume_names: Sequence[str], tolerated_s: int) -> tu
 
 def start_workload(lab: Lab, pods: Workload, node: str) -> None:
     lab.run(pods.make)
-    lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(STARTS_S)))
-    lab.require(pods.running_on(node), within_s=STARTS_S, after=pods.make.begun)
+    lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
+    lab.require(pods.running_on(node), within_s=CONTAINER_START_S, after=pods.make.begun)
 
 
 def delete_workload(lab: Lab, kind: str, pods: Workload, disk: str) -> None:
     """Delete a workload and wait until its volume is detached."""
     delete = actions.send_request("DELETE", f"{GROUP}/{kind}/{pods.name}")
     lab.run(delete)
-    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(STARTS_S)))
+    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(CONTAINER_START_S)))
 
 
 def wait_until_terminating(lab: Lab, *deletions: Moment) -> None:
@@ -119,7 +123,7 @@ def expect_disks_to_stay(
     claim: Expectations, pod: Pod, deployment: Workload, disks: Sequence[str], other: str
 ) -> None:
     """Expect that a dead machine keeps its disks while its pods are Terminating."""
-    a_pass, from_before = windows.absence(A_PASS_S), windows.absence_from_before(A_PASS_S)
+    a_pass, from_before = windows.absence(A_PASS_S), windows.absence_including_anchor(A_PASS_S)
     for disk in disks:
         claim("non-graceful.volumeattachment-stays").never(
             moments.detaching(disk), throughout=from_before, after=pod.deletion
@@ -152,8 +156,8 @@ def expect_recovery(
     recovery.expect(
         moments.created(ATTACHMENTS, new), within=windows.prompt(AT_ONCE_S), after=moments.detached(old)
     )
-    recovery.expect(attached, within=windows.prompt(ATTACHED_S), after=out_of_service)
-    recovery.expect(running, within=windows.prompt(RECOVERS_S), after=out_of_service)
+    recovery.expect(attached, within=windows.prompt(ATTACH_S), after=out_of_service)
+    recovery.expect(running, within=windows.prompt(RECOVERY_S), after=out_of_service)
 
 
 def expect_calls_of_driver(

@@ -16,7 +16,7 @@ SIX_MINUTES = windows.formula("period", "360", "360 - slack", "360 + 1 + slack")
 (pkg/controller/volume/attachdetach/attach_detach_controller.go).
 """
 LONGER_S = 380.0
-STARTS_S, AT_ONCE_S, CLEAN_S = 60.0, 5.0, 60.0
+CONTAINER_START_S, AT_ONCE_S, DETACH_S = 60.0, 5.0, 60.0
 
 
 @needs(
@@ -27,7 +27,7 @@ STARTS_S, AT_ONCE_S, CLEAN_S = 60.0, 5.0, 60.0
     profile="documented",
     lasts="460",
 )
-def test_a_dead_nodes_volume_is_detached_by_force_after_six_minutes(lab: Lab, claim: Expectations) -> None:
+def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expectations) -> None:
     """Its pod was deleted by force; a pod on another node waits for the volume and gets it then."""
     node, other, storage = lab.target, lab.others[0], faults.volumes()
     (volume,) = storage.pvcs
@@ -45,7 +45,7 @@ def test_a_dead_nodes_volume_is_detached_by_force_after_six_minutes(lab: Lab, cl
             timeout.expect(moments.detaching(old), within=SIX_MINUTES, after=pod.removal)
             timeout.expect(moments.detached(old), within=at_once, after=moments.detaching(old))
             timeout.expect(creation, within=at_once, after=moments.detached(old))
-            timeout.expect(waiting.running, within=windows.prompt(STARTS_S), after=creation)
+            timeout.expect(waiting.running, within=windows.prompt(CONTAINER_START_S), after=creation)
             timeout.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         delete_and_detach(lab, waiting, new)
@@ -56,7 +56,7 @@ def test_a_dead_nodes_volume_is_detached_by_force_after_six_minutes(lab: Lab, cl
     nodes=4, zones=2, faulted=1, components=(ATTACHER, MANAGER), features=("power", "volumes"),
     profile="documented", lasts="480",
 )  # fmt: skip
-def test_a_dead_nodes_volume_stays_attached_where_that_is_disabled(lab: Lab, claim: Expectations) -> None:
+def test_volume_stays_attached_if_force_detach_is_disabled(lab: Lab, claim: Expectations) -> None:
     """The volume stays attached until the node is tainted as out of service."""
     node, storage, at_once = lab.target, faults.volumes(), windows.prompt(AT_ONCE_S)
     (volume,) = storage.pvcs
@@ -70,7 +70,7 @@ def test_a_dead_nodes_volume_stays_attached_where_that_is_disabled(lab: Lab, cla
         pod = start_pod(lab, node, volume)
         with lab.inject(faults.power_off(node)) as fault:
             force_delete(lab, pod)
-            longer = windows.absence_from_before(LONGER_S)
+            longer = windows.absence_including_anchor(LONGER_S)
             disable.never(moments.detaching(disk), throughout=longer, after=pod.removal)
             with lab.inject(faults.taint(node, OUT_OF_SERVICE, "NoExecute")):
                 out_of_service = node.taint(OUT_OF_SERVICE, "NoExecute").added
@@ -86,19 +86,19 @@ def start_pod(lab: Lab, node: str, volume: str) -> Pod:
     """Start a pod with a volume and wait until it runs on the attached volume."""
     pod = lab.run(actions.pending_pod(only_on=node, **using_pvc(volume)))
     attached = moments.became(ATTACHMENTS, faults.attachment(volume, node), {"status": {"attached": True}})
-    lab.wait_for(pod.running.after(attached, windows.prompt(STARTS_S)))
-    lab.require(pod.running, within_s=STARTS_S, after=attached)
+    lab.wait_for(pod.running.after(attached, windows.prompt(CONTAINER_START_S)))
+    lab.require(pod.running, within_s=CONTAINER_START_S, after=attached)
     return pod
 
 
 def force_delete(lab: Lab, pod: Pod) -> None:
     """Delete a pod by force, as for a machine that is known to be off."""
     lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}", {"gracePeriodSeconds": 0}))
-    lab.wait_for(pod.removal.after(pod.running, windows.prompt(STARTS_S)))
+    lab.wait_for(pod.removal.after(pod.running, windows.prompt(CONTAINER_START_S)))
 
 
 def delete_and_detach(lab: Lab, pod: Pod, disk: str) -> None:
     """Delete a pod of a healthy node and wait until its volume is detached."""
     delete = actions.send_request("DELETE", f"{PODS}/{pod.name}")
     lab.run(delete)
-    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(CLEAN_S)))
+    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(DETACH_S)))

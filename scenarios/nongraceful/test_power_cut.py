@@ -35,7 +35,7 @@ STARTS = windows.prompt(60.0)
 
 
 @needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
-def test_pods_of_a_dead_node_stay_until_it_is_called_out_of_service(lab: Lab, claim: Expectations) -> None:
+def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expectations) -> None:
     """One of two nodes gets the taint, with NoSchedule first; the other one does not."""
     pods = pods_on(lab, *lab.targets)
     ordinal, removals = pods.stuck_ordinals[0], removals_by_the_collector(pods.evicted)
@@ -91,8 +91,8 @@ class Pods:
 
     Args:
         evicted: pod that is terminating before the first taint.
-        late: pod whose deletion is due after the first taint.
-        lasting: pod that tolerates that its node is unreachable.
+        late_pod: pod whose deletion is due after the first taint.
+        unreachable_tolerant: pod that tolerates that its node is unreachable.
         tolerant: pod that tolerates the taints for out of service, too.
         deleted: pod like `tolerant`, which the scenario deletes.
         stuck: pod of `other`.
@@ -103,8 +103,8 @@ class Pods:
     node: Node
     other: Node
     evicted: Pod
-    late: Pod
-    lasting: Pod
+    late_pod: Pod
+    unreachable_tolerant: Pod
     tolerant: Pod
     deleted: Pod
     stuck: Pod
@@ -126,14 +126,14 @@ def pods_on(lab: Lab, node: Node, other: Node) -> Pods:
     evicted, stuck = (
         lab.run(actions.run_pod(on=name, tolerates_unreachable_s=tolerated_s)) for name in (node, other)
     )
-    late = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s + DELETED_AFTER_TAINT_S))
-    lasting = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
+    late_pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s + DELETED_AFTER_TAINT_S))
+    unreachable_tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
     both = [tolerates(UNREACHABLE), tolerates(OUT_OF_SERVICE)]
     tolerant, deleted = (lab.run(actions.run_pod(on=node, tolerations=both)) for _ in range(2))
     for_a_while = [tolerates(UNREACHABLE, tolerated_s)]
     stateful = workload("StatefulSet", **preferring(node), tolerations=for_a_while)
     stuck_stateful = workload("StatefulSet", replicas=2, **preferring(other), tolerations=for_a_while)
-    bare = (evicted, late, lasting, tolerant, deleted, stuck)
+    bare = (evicted, late_pod, unreachable_tolerant, tolerant, deleted, stuck)
     return Pods(node, other, *bare, workload("DaemonSet"), stateful, stuck_stateful)
 
 
@@ -186,13 +186,13 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
     force_deletes.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)
     force_deletes.expect(pods.evicted.removal, within=windows.afterwards(5), after=failed)
     force_deletes.expect(pods.ordinal.replacement, within=windows.prompt(5.0), after=pods.ordinal.removal)
-    effect.expect(pods.late.deletion, within=windows.toleration(due_s), after=unreachable)
+    effect.expect(pods.late_pod.deletion, within=windows.toleration(due_s), after=unreachable)
     effect.expect(
-        pods.late.removal,
+        pods.late_pod.removal,
         within=windows.pod_gc_removal(),
-        after=moments.all_of(terminating(pods.late), out_of_service),
+        after=moments.all_of(deletion_request(pods.late_pod), out_of_service),
     )
-    for deletion in (pods.lasting.deletion, pods.daemons.deletion):
+    for deletion in (pods.unreachable_tolerant.deletion, pods.daemons.deletion):
         absence = effect.never(deletion, throughout=windows.absence(POD_GC_PASS_S), after=out_of_service)
         claim("out-of-service.needs-terminating").expect_later(absence)
 
@@ -203,13 +203,15 @@ def expect_eviction_without_toleration(claim: Expectations, pods: Pods) -> None:
     out_of_service, at_once = pods.node.taint(OUT_OF_SERVICE, "NoExecute").added, windows.prompt(2.0)
     failed = pods.daemons.pod_written(status={"phase": "Failed"})
 
-    effect.expect(pods.lasting.deletion, within=at_once, after=out_of_service)
-    effect.expect(pods.lasting.removal, within=windows.pod_gc_removal(), after=out_of_service)
+    effect.expect(pods.unreachable_tolerant.deletion, within=at_once, after=out_of_service)
+    effect.expect(pods.unreachable_tolerant.removal, within=windows.pod_gc_removal(), after=out_of_service)
     effect.expect(pods.daemons.deletion, within=at_once, after=out_of_service)
     effect.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)
-    a_pass = windows.absence_from_before(POD_GC_PASS_S)
+    a_pass = windows.absence_including_anchor(POD_GC_PASS_S)
     toleration.never(pods.tolerant.deletion, throughout=a_pass, after=out_of_service)
-    toleration.expect(pods.deleted.removal, within=windows.pod_gc_removal(), after=terminating(pods.deleted))
+    toleration.expect(
+        pods.deleted.removal, within=windows.pod_gc_removal(), after=deletion_request(pods.deleted)
+    )
 
 
 def expect_stuck_pods(claim: Expectations, pods: Pods, tolerated_s: int) -> None:
@@ -235,15 +237,15 @@ def expect_replacement_when_the_node_returns(claim: Expectations, pod: Pod, faul
 
 def expect_taints_to_stay(lab: Lab, claim: Expectations, node: Node) -> Pod:
     """Expect that a Ready node keeps the taints, and return a pod that waits for their removal."""
-    manual_removal, quiet = claim("out-of-service.manual-removal"), windows.absence(lab.quiet_s)
+    manual_removal, absence_window = claim("out-of-service.manual-removal"), windows.absence(lab.quiet_s)
     for effect in ("NoSchedule", "NoExecute"):
         lab.wait_for(moments.untainted(node, effect).after(node.ready, windows.monitor_pass()))
     pod = lab.run(actions.pending_pod(only_on=node))
     manual_removal.expect(pod.unschedulable, within=windows.prompt(5), after=pod.created)
-    manual_removal.never(pod.bound, throughout=quiet, after=pod.created)
+    manual_removal.never(pod.bound, throughout=absence_window, after=pod.created)
     for effect in ("NoSchedule", "NoExecute"):
         removal = node.taint(OUT_OF_SERVICE, effect).removed
-        manual_removal.never(removal, throughout=quiet, after=node.ready)
+        manual_removal.never(removal, throughout=absence_window, after=node.ready)
     return pod
 
 
@@ -267,6 +269,6 @@ def pod_of_set(pods: Workload, number: int, node: Node) -> Pod:
     return Pod(pods.namespace, f"{pods.name}-{number}", node)
 
 
-def terminating(pod: Pod) -> Moment:
+def deletion_request(pod: Pod) -> Moment:
     """Match the request to delete a pod that remains."""
     return pod.became({"metadata": {"deletionTimestamp": PRESENT}})

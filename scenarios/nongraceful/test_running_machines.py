@@ -19,17 +19,15 @@ from nodeproof.scenario.types import Injection
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
 PODS, GROUP = "/api/v1/namespaces/nodeproof/pods", "/apis/apps/v1/namespaces/nodeproof"
-WRITABLE_LAB = "one whose disk is written to: nothing could be lost"
+NOTHING_WRITTEN = "the pod wrote nothing to its disk, so nothing could be lost"
 NONE: Mapping[str, object] = {"$in": [[]]}
 FLAWLESS: Mapping[str, object] = {"lost": NONE, "doubled": NONE, "torn": NONE}
-STARTS_S, AT_ONCE_S, RECOVERS_S, BOTH_S = 90.0, 5.0, 300.0, 20.0
-UNMOUNTED_S = 60.0
+CONTAINER_START_S, AT_ONCE_S, RECOVERY_S, OVERLAP_S = 90.0, 5.0, 300.0, 20.0
+UNMOUNT_S = 60.0
 
 
 @needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="60")
-def test_leftover_out_of_service_taint_detaches_a_ready_nodes_mounted_disk(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, claim: Expectations) -> None:
     """Its pod is deleted by force, and the container still runs then."""
     node, storage = lab.target, faults.volumes()
     (pvc,) = storage.pvcs
@@ -52,10 +50,10 @@ def test_leftover_out_of_service_taint_detaches_a_ready_nodes_mounted_disk(
             for unready in (node.not_ready, node.unknown):
                 detach.never(unready, throughout=windows.absence(lab.quiet_s), after=out_of_service)
             not_in_use = node.became({"status": {"volumesInUse": {"$present": False}}})
-            lab.wait_for(not_in_use.after(pod.removal, windows.prompt(UNMOUNTED_S)))
+            lab.wait_for(not_in_use.after(pod.removal, windows.prompt(UNMOUNT_S)))
         lab.collect(unpublish, unstage, pod)
 
-    detach.expect_later(unstage.call, within=windows.prompt(UNMOUNTED_S), after=unpublish.call)
+    detach.expect_later(unstage.call, within=windows.prompt(UNMOUNT_S), after=unpublish.call)
     detach.expect_later(pod.last_sign, within=windows.prompt(AT_ONCE_S), after=unpublish.call)
 
 
@@ -71,7 +69,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
 
     with lab.record(extra_resources=(ATTACHMENTS,)), lab.inject(storage):
         lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(STARTS_S)))
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
         old = lab.run(actions.pod_of(pods, on=node))
         power_state.expect_later(checks.shows(lab.observe(holders), [node]))
         with lab.inject(faults.partition(node)) as fault:
@@ -80,17 +78,17 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
                 power_state.expect(old.removal, within=windows.pod_gc_removal(), after=out_of_service)
                 detachment = moments.detaching(faults.attachment(pvc, node))
                 power_state.expect(detachment, within=windows.afterwards(AT_ONCE_S), after=old.removal)
-                power_state.expect(replaced, within=windows.prompt(RECOVERS_S), after=out_of_service)
+                power_state.expect(replaced, within=windows.prompt(RECOVERY_S), after=out_of_service)
                 new = lab.run(actions.pod_of(pods, on=other))
                 power_state.expect_later(checks.shows(lab.observe(holders), [other]))
-                lab.wait_for(node.ready.never_after(replaced, windows.absence(BOTH_S)))
+                lab.wait_for(node.ready.never_after(replaced, windows.absence(OVERLAP_S)))
                 expect_flawless_writes(lab, claim, old, new)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         lab.collect(old, new)
         delete = actions.send_request("DELETE", f"{GROUP}/deployments/{pods.name}")
         lab.run(delete)
         new_disk = faults.attachment(pvc, other)
-        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.prompt(STARTS_S)))
+        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.prompt(CONTAINER_START_S)))
 
     power_state.expect_later(checks.stays_alive(old.name, out_of_service, fault.healing_at))
     for pod in (old, new):
@@ -110,7 +108,11 @@ def expect_flawless_writes(lab: Lab, claim: Expectations, old: Pod, new: Pod) ->
     power_state = claim("out-of-service.power-state-not-checked")
     written_count = lab.observe(probes.acknowledged(old))
     read_count = lab.observe(probes.last_written(new, by=lab.target))
-    lab.assume(written_count.value > 0, WRITABLE_LAB, "look at what its pod says, and try again")
+    lab.require_lab(
+        written_count.value > 0,
+        otherwise=NOTHING_WRITTEN,
+        next_step="see the log of the pod, and run it again",
+    )
     # The last number may be on the disk without an answer to the writer.
     power_state.expect_later(checks.grew(written_count, read_count, 0, 1))
     power_state.expect_later(checks.shows(lab.observe(probes.writes(new)), FLAWLESS))

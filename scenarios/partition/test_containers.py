@@ -10,7 +10,7 @@ REMOVAL_S = RECONNECTION_S + GRACE_S + 10
 
 
 @needs(nodes=2, faulted=1, features=("real-pods",))
-def test_containers_of_a_partitioned_node_run_until_it_is_back(lab: Lab, claim: Expectations) -> None:
+def test_containers_of_partitioned_node_run_until_it_recovers(lab: Lab, claim: Expectations) -> None:
     node, deferred_delete = lab.target, claim("partition.deferred-delete")
     (pod,) = lab.run(actions.run_witnesses(Witness(grace_s=GRACE_S, toleration_s=lab.toleration_s), on=node))
     unreachable = node.taint(UNREACHABLE, "NoExecute").added

@@ -3,13 +3,15 @@
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE, Pod, Witness, preferring, tolerates, workload
 
-PATIENT_S = 300
+TOLERATION_S = 300
 """Toleration of the witness: only the user deletes it."""
 RECONNECTION_S = 45
 """Longest time until a kubelet drops a dead connection: 30 s and 15 s of HTTP/2, by default."""
-STARTS_S, AT_ONCE_S, REPLACED_S, CLEARED_S = 60.0, 3.0, 10.0, RECONNECTION_S + 15.0
+CONTAINER_START_S, AT_ONCE_S, REPLACEMENT_S, TERMINATION_S = 60.0, 3.0, 10.0, RECONNECTION_S + 15.0
 LIVES_S = 15.0
-"""Long enough to distinguish life from silence (SILENCE_TIMEOUT_S in nodeproof.checks.observations)."""
+"""Longer than the longest gap between messages of a running witness (SILENCE_TIMEOUT_S in
+nodeproof.checks.observations).
+"""
 
 
 @needs(nodes=2, faulted=1, features=("real-pods",), lasts="G + 3P + 100")
@@ -20,9 +22,9 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
     ordinal = Pod(stateful.namespace, f"{stateful.name}-0", node)
 
     with lab.record():
-        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         lab.run(stateful.make)
-        lab.wait_for(stateful.running_on(node).after(stateful.make.begun, windows.prompt(STARTS_S)))
+        lab.wait_for(stateful.running_on(node).after(stateful.make.begun, windows.prompt(CONTAINER_START_S)))
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             delete_pod = actions.kubectl(*force_delete_arguments(pod))
@@ -35,22 +37,22 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
             force_delete.expect_later(checks.shows(answer, {"status": 404}))
             force_delete.expect(pod.removal, within=windows.prompt(AT_ONCE_S), after=delete_pod.begun)
             force_delete.expect(
-                ordinal.replacement, within=windows.prompt(REPLACED_S), after=delete_ordinal.begun
+                ordinal.replacement, within=windows.prompt(REPLACEMENT_S), after=delete_ordinal.begun
             )
             force_delete.expect(
                 stateful.running_on({"$not": {"$in": [None, node]}}),
-                within=windows.prompt(STARTS_S),
+                within=windows.prompt(CONTAINER_START_S),
                 after=ordinal.replacement,
             )
             lab.wait_for(pod.replacement.never_after(pod.removal, windows.absence(LIVES_S)))
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         # The API does not show when the kubelet has ended the deleted pod.
-        cleared = windows.absence(CLEARED_S + lab.clear_s)
+        cleared = windows.absence(TERMINATION_S + lab.clear_s)
         lab.wait_for(pod.replacement.never_after(fault.healing_at, cleared))
         lab.collect(pod)
 
     force_delete.expect_later(checks.stays_alive(pod.name, pod.removal, fault.healing_at))
-    force_delete.expect_later(pod.sigterm, within=windows.prompt(CLEARED_S), after=fault.healing_at)
+    force_delete.expect_later(pod.sigterm, within=windows.prompt(TERMINATION_S), after=fault.healing_at)
 
 
 def force_delete_arguments(pod: Pod) -> tuple[str, ...]:

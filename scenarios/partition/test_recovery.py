@@ -5,7 +5,7 @@ from nodeproof.scenario.kubernetes import UNREACHABLE
 
 
 @needs(nodes=2, faulted=1, lasts="2G + 4R")
-def test_pods_stay_when_the_node_recovers_within_their_toleration(lab: Lab, claim: Expectations) -> None:
+def test_pods_stay_if_node_recovers_within_their_toleration(lab: Lab, claim: Expectations) -> None:
     node, tolerated_s = lab.target, 3 * lab.toleration_s
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))
     unreachable = node.taint(UNREACHABLE, "NoExecute").added

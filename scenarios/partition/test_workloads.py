@@ -7,15 +7,13 @@ from nodeproof.scenario.types import Injection
 
 MANAGER = "kube-controller-manager"
 REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
-STARTS_S = 60.0
+CONTAINER_START_S = 60.0
 EVICTIONS = "node_collector_evictions_total"
 MARK = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}
 
 
 @needs(nodes=3, faulted=1, lasts="G + T + 4P + 40")
-def test_pods_of_an_unreachable_node_are_deleted_unless_they_tolerate_that(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
@@ -31,7 +29,9 @@ def test_pods_of_an_unreachable_node_are_deleted_unless_they_tolerate_that(
     with lab.record():
         for controller in (daemons, deployment, stateful_set):
             lab.run(controller.make)
-            lab.wait_for(controller.running_on(node).after(controller.make.begun, windows.prompt(STARTS_S)))
+            lab.wait_for(
+                controller.running_on(node).after(controller.make.begun, windows.prompt(CONTAINER_START_S))
+            )
         lab.run(actions.disruption_budget(deployment))
         before = lab.observe(counter)
         with lab.inject(faults.partition(node)) as fault:
@@ -72,7 +72,7 @@ def expect_eviction(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) -
     )
 
     unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
-    marked = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
+    disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
     graceful = moments.first_after(pod.became({"metadata": {"deletionGracePeriodSeconds": 1}}), after=tainted)
     event = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
 
@@ -81,7 +81,7 @@ def expect_eviction(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) -
     )
     claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
     claim("eviction.graceful-delete").expect(graceful, within=toleration, after=tainted)
-    claim("eviction.disruption-target").expect(marked, within=toleration, after=tainted)
+    claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
     claim("eviction.event").expect(event, within=toleration, after=tainted)
     claim("eviction.event").expect_later(checks.counted(event, 1, 1, **fault.span))
     claim("daemonset.not-evicted-on-node-failure").expect(pod.deletion, within=toleration, after=tainted)
@@ -98,7 +98,7 @@ def expect_replacement(lab: Lab, claim: Expectations, deployment: Workload, stat
         deployment.deletion, within=windows.toleration(lab.toleration_s), after=tainted
     )
     claim("eviction.replacement").expect(bound, within=windows.prompt(5), after=deployment.deletion)
-    claim("eviction.replacement").expect(running, within=windows.prompt(STARTS_S), after=bound)
+    claim("eviction.replacement").expect(running, within=windows.prompt(CONTAINER_START_S), after=bound)
     claim("partition.statefulset-no-duplicate").never(
         second, throughout=windows.absence(lab.quiet_s), after=stateful_set.deletion
     )
@@ -112,7 +112,7 @@ def expect_no_binding(lab: Lab, claim: Expectations, pod: Pod) -> None:
 
 def expect_no_deletion(lab: Lab, claim: Expectations, tolerant: Pod, daemons: Workload) -> None:
     tainted = lab.target.taint(UNREACHABLE, "NoExecute").added
-    longer = windows.absence_from_before(lab.toleration_s + 5.0)
+    longer = windows.absence_including_anchor(lab.toleration_s + 5.0)
     claim("eviction.unlimited-toleration").never(tolerant.deletion, throughout=longer, after=tainted)
     claim("daemonset.not-evicted-on-node-failure").never(daemons.deletion, throughout=longer, after=tainted)
 

@@ -11,13 +11,15 @@ APART = f"1.04R + 2P + {SECOND_TAINT}"
 
 
 @needs(nodes=3, faulted=2, lasts="2G + 3/E + 20")
-def test_two_lost_nodes_of_three_are_no_disruption_of_their_zone(lab: Lab, claim: Expectations) -> None:
+def test_two_lost_nodes_of_three_do_not_disrupt_their_zone(lab: Lab, claim: Expectations) -> None:
     """Two thirds of the zone are lost, above the threshold of 55 percent.
 
     Pods of one node leave together, although the zone's rate would allow one per 1/E.
     """
     entries, nodes = lab.nodes(), lab.targets
-    lab.assume(len(entries) == 3, "two of three nodes, in one zone", "run it with --nodes=3")
+    lab.require_lab(
+        len(entries) == 3, otherwise="the lab does not have three nodes", next_step="run it with --nodes=3"
+    )
     lost = [entry for entry in entries if entry.name in nodes]
     state_changes = Log("kube-controller-manager", NEW_STATE, about=f':{entries[0].zone}"')
     pods = [

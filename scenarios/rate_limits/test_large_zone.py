@@ -9,57 +9,65 @@ SMALL = 50
 
 
 @needs(nodes=(SMALL, 2), faulted=29, radius="zone", profile="fast", lasts="G + 4/E2 + 4/E + 30")
-def test_disrupted_zone_of_50_nodes_stops_and_one_of_51_slows_down(lab: Lab, claim: Expectations) -> None:
+def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, claim: Expectations) -> None:
     """27 lost nodes of 50 are 54 percent, and 28 disrupt the zone; of 51 nodes, 29 do."""
     boundary_fifty = claim("rate-limits.boundary-fifty")
     *lost, one, other = [node for node in lab.nodes() if node.name in lab.targets]
     zone = [node.name for node in lab.nodes() if node.zone == one.zone]
-    evictions = moments.no_execute_written(*zone)
-    all_lost, joined = are_lost(lost), moments.created("nodes", "fifty-first")
-    lab.assume(len(zone) == SMALL, f"a zone of {SMALL} nodes", "leave out --nodes")
+    taint_writes = moments.no_execute_written(*zone)
+    all_lost, joined = loss_of(lost), moments.created("nodes", "fifty-first")
+    lab.require_lab(
+        len(zone) == SMALL, otherwise=f"the zone does not have {SMALL} nodes", next_step="leave out --nodes"
+    )
 
     with lab.record(), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(all_lost.after(fault.injected_at, windows.detection_from_fault()))
         # The first write may have waited for the API, so no gap is judged.
-        soon = windows.up_to("1/E + 1")
-        boundary_fifty.expect(moments.first_after(evictions, after=all_lost), within=soon, after=all_lost)
+        first_write_window = windows.up_to("1/E + 1")
+        boundary_fifty.expect(
+            moments.first_after(taint_writes, after=all_lost), within=first_write_window, after=all_lost
+        )
         with lab.inject(faults.patch_ready(one.name)):
-            boundary_fifty.never(evictions, throughout=windows.stopped(), after=Node(one.name).not_ready)
+            boundary_fifty.never(taint_writes, throughout=windows.stopped(), after=Node(one.name).not_ready)
             with lab.inject(faults.patch_ready(other.name)) as other_fault:
                 lab.run(actions.join("fifty-first", one.zone))
                 claim("rate-limits.limiter-only-on-state-change").never(
-                    evictions, throughout=windows.stopped(), after=joined
+                    taint_writes, throughout=windows.stopped(), after=joined
                 )
             normal = checks.spaced(
-                evictions,
+                taint_writes,
                 windows.spacing(),
                 at_least=2,
                 after=other_fault.healed_at,
                 until=Node(other.name).not_ready,
             )
             claim("rate-limits.limiter-only-on-state-change").expect(normal)
-            slow = expect_secondary_rate(lab, claim, evictions, other, len(lost) + 2, at_least=2)
+            slow = expect_secondary_rate(lab, claim, taint_writes, other, len(lost) + 2, at_least=2)
             boundary_fifty.expect_later(slow)
 
 
 @needs(nodes=SMALL + 1, faulted=29, radius="zone", profile="documented", lasts="G + 2.2/E2 + 30")
 def test_disrupted_zone_of_51_nodes_evicts_one_node_in_100_s(lab: Lab, claim: Expectations) -> None:
     *lost, other = [node for node in lab.nodes() if node.name in lab.targets]
-    evictions = moments.no_execute_written(*(node.name for node in lab.nodes()))
-    lab.assume(len(lab.nodes()) == SMALL + 1, f"a zone of {SMALL + 1} nodes", "leave out --nodes")
+    taint_writes = moments.no_execute_written(*(node.name for node in lab.nodes()))
+    lab.require_lab(
+        len(lab.nodes()) == SMALL + 1,
+        otherwise=f"the zone does not have {SMALL + 1} nodes",
+        next_step="leave out --nodes",
+    )
 
     with lab.record(), lab.inject(faults.outage(*lost)) as fault:
-        lab.wait_for(are_lost(lost).after(fault.injected_at, windows.detection_from_fault()))
-        expect_secondary_rate(lab, claim, evictions, other, len(lost) + 1, at_least=1)
+        lab.wait_for(loss_of(lost).after(fault.injected_at, windows.detection_from_fault()))
+        expect_secondary_rate(lab, claim, taint_writes, other, len(lost) + 1, at_least=1)
         claim("rate-limits.large-secondary").expect_later(checks.default_of("secondary-node-eviction-rate"))
 
 
-def are_lost(nodes: list[NodeInfo]) -> Moment:
+def loss_of(nodes: list[NodeInfo]) -> Moment:
     return moments.all_of(*(Node(node.name).unknown for node in nodes))
 
 
 def expect_secondary_rate(
-    lab: Lab, claim: Expectations, evictions: Moment, node: NodeInfo, lost: int, at_least: int
+    lab: Lab, claim: Expectations, taint_writes: Moment, node: NodeInfo, lost: int, at_least: int
 ) -> Check:
     """Expect evictions at the secondary rate with one more node lost.
 
@@ -71,14 +79,14 @@ def expect_secondary_rate(
         unhealthy = lab.observe(
             probes.metric("kube-controller-manager", UNHEALTHY, zone=f":\x00:{node.zone}")
         )
-        lab.assume(
+        lab.require_lab(
             unhealthy.value == lost,
-            f"one in which a pass has seen {lost} lost nodes",
-            "run it on an idle host",
+            otherwise=f"the node monitor does not count {lost} lost nodes yet",
+            next_step="run it on an idle host",
         )
         return claim("rate-limits.large-secondary").expect(
             checks.spaced(
-                evictions,
+                taint_writes,
                 windows.secondary_spacing(),
                 at_least=at_least,
                 after=unhealthy.completed,

@@ -26,10 +26,15 @@ def lose_55_percent_of_a_zone(
     nodes = [node for node in lab.nodes() if node.zone == zone]
     moved, staying = nodes[:-size], nodes[-size:]
     *cut_off, disrupting = staying[: 55 * size // 100]
-    lab.assume(size <= len(nodes) and len(lab.nodes()) > 50, "a large cluster", "leave out --nodes")
+    is_large = size <= len(nodes) and len(lab.nodes()) > 50
+    lab.require_lab(
+        is_large,
+        otherwise="the cluster has at most 50 nodes, or its zone too few",
+        next_step="leave out --nodes",
+    )
     elsewhere = faults.set_label(ZONE_LABEL, "elsewhere", {node.name: zone for node in moved})
 
-    evicted = moments.no_execute_written(*(node.name for node in staying))
+    taint_writes = moments.no_execute_written(*(node.name for node in staying))
     lost, last = [Node(node.name) for node in cut_off], Node(disrupting.name)
     all_lost = moments.all_of(*(node.unknown for node in lost))
 
@@ -40,13 +45,13 @@ def lose_55_percent_of_a_zone(
             unscheduled = node.taint(UNREACHABLE, "NoSchedule").added
             rate.expect(unscheduled, within=windows.prompt(2), after=node.unknown)
         normal = checks.spaced(
-            evicted, windows.spacing(), at_least=gaps_before, after=all_lost, until=last.not_ready
+            taint_writes, windows.spacing(), at_least=gaps_before, after=all_lost, until=last.not_ready
         )
         rate.expect(normal)
         claim("rate-limits.limits-taints-not-pods").expect_later(normal)
         with lab.inject(faults.patch_ready(last)):
             stopped = claim("zones.per-zone-policy").never(
-                evicted, throughout=windows.stopped(), after=last.not_ready
+                taint_writes, throughout=windows.stopped(), after=last.not_ready
             )
             expect_the_threshold_of_the_zone(claim, normal, stopped)
             for name, value in ((UNHEALTHY, len(lost) + 1), (HEALTH, 45.0)):
@@ -55,7 +60,7 @@ def lose_55_percent_of_a_zone(
             taint_two_nodes_of_another_zone(lab, claim, [node.name for node in nodes])
         rate.expect(
             checks.spaced(
-                evicted, windows.spacing(), at_least=gaps_after, after=last.ready, until=fault.healing_at
+                taint_writes, windows.spacing(), at_least=gaps_after, after=last.ready, until=fault.healing_at
             )
         )
 
@@ -78,12 +83,12 @@ def taint_two_nodes_of_another_zone(lab: Lab, claim: Expectations, zone: list[st
 
 
 @needs(nodes=(50, 2), faulted=(32, 2), radius="zone", profile="fast", lasts="G + 8/E + 20")
-def test_zone_evicts_at_the_configured_rate_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
+def test_zone_evicts_at_configured_rate_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
     lose_55_percent_of_a_zone(lab, claim, claim("rate-limits.flag"), size=40, gaps_before=4, gaps_after=4)
 
 
 @needs(nodes=(49, 2), faulted=(40, 2), radius="zone", profile="documented", lasts="G + 7/E + 1.2/E2")
-def test_zone_evicts_a_node_every_10_s_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
+def test_zone_evicts_one_node_every_10_s_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
     rate = claim("rate-limits.default")
     lose_55_percent_of_a_zone(lab, claim, rate, size=20, gaps_before=2, gaps_after=1)
     rate.expect_later(checks.default_of("node-eviction-rate"))

@@ -19,7 +19,7 @@ FLAGS = {
 
 
 @needs(nodes=(8, 3), faulted=LOST, radius="zone", components=(MANAGER,), lasts=f"G + {4 * REDUCED_S} + 30")
-def test_flags_say_when_a_zone_is_disrupted_and_how_it_is_evicted_then(lab: Lab, claim: Expectations) -> None:
+def test_flags_set_disruption_thresholds_and_eviction_rate(lab: Lab, claim: Expectations) -> None:
     infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
     nodes = [Node(entry.name) for entry in infos]
     lost = moments.all_of(*(node.unknown for node in nodes))

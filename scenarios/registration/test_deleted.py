@@ -10,7 +10,7 @@ LONG = "max(3U, U + 10)"
 
 
 @needs(nodes=2, faulted=1, lasts=f"{LONG} + 25")
-def test_only_a_starting_kubelet_creates_its_deleted_node_again(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_recreates_its_deleted_node_only_at_start(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     deletion, creation = node.removed, node.created
 
@@ -18,7 +18,7 @@ def test_only_a_starting_kubelet_creates_its_deleted_node_again(lab: Lab, claim:
         with lab.inject(faults.delete_node(node, lab.labels(node))) as fault:
             claim("registration.no-reregister-after-delete").never(
                 moments.first_after(creation, after=deletion),
-                throughout=windows.formula("negative", LONG, "0", LONG),
+                throughout=windows.absence_for(LONG),
                 after=deletion,
             )
         claim("registration.no-reregister-after-delete").expect_later(fault.lasted)

@@ -9,7 +9,7 @@ UP_S = 60.0
 
 
 @needs(nodes=2)
-def test_a_kubelet_takes_110_pods_unless_it_was_told_otherwise(lab: Lab, claim: Expectations) -> None:
+def test_node_capacity_is_110_pods_by_default(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         capacity = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", PODS))
         claim("capacity.max-pods").expect_later(checks.shows(capacity, "110"))
@@ -20,7 +20,7 @@ def test_a_kubelet_takes_110_pods_unless_it_was_told_otherwise(lab: Lab, claim: 
 def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet starts with taints for an existing Node, and with taints for one that it may not create."""
     max_pods = claim("capacity.max-pods")
-    node, quiet = lab.target, windows.absence(lab.quiet_s)
+    node, absence_window = lab.target, windows.absence(lab.quiet_s)
     # Longer than the longest time after which a kubelet registers again once its Node is missing.
     unregistered_s = lab.configuration["U"] + 10.0
     late_taint = node.taint(LATE["key"], LATE["effect"]).added
@@ -38,7 +38,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
         with lab.inject(with_taints) as restart:
             max_pods.expect(per_core_limit, within=windows.prompt(UP_S), after=restart.requested_at)
             claim("registration.with-taints-not-reconciled").never(
-                late_taint, throughout=quiet, after=restart.requested_at
+                late_taint, throughout=absence_window, after=restart.requested_at
             )
         without_registration = faults.kubelet_settings(
             node, registerNode=False, registerWithTaints=[LATE], podsPerCore=2, maxPods=cores + 1
@@ -51,7 +51,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
                 )
                 claim("registration.with-taints-noop-without-register").expect_later(deletion.lasted)
             claim("registration.with-taints-noop-without-register").never(
-                late_taint, throughout=quiet, after=creation
+                late_taint, throughout=absence_window, after=creation
             )
 
 
@@ -62,15 +62,15 @@ def test_edits_of_labels_and_schedulability_stay(lab: Lab, claim: Expectations) 
     unlabelled = moments.became(
         "nodes", node, {"metadata": {"labels": {"$not": actions.labels_of(KEY, VALUE)}}}
     )
-    quiet = windows.absence(lab.quiet_s)
+    absence_window = windows.absence(lab.quiet_s)
 
     with lab.record():
         lab.run(actions.label_node(node, KEY, VALUE))
         lab.run(actions.kubectl("cordon", node))
         with lab.inject(faults.kubelet_settings(node, registerNode=False)) as restart:
             for loss in (unlabelled, node.uncordoned):
-                lab.wait_for(loss.never_after(restart.injected_at, quiet))
+                lab.wait_for(loss.never_after(restart.injected_at, absence_window))
         for loss in (unlabelled, node.uncordoned):
             none = checks.counted(loss, 0, 0, after=node.cordoned, until=restart.healed_at)
             claim("manual-node.edits-survive").expect_later(none)
-            claim("manual-node.edits-survive").never(loss, throughout=quiet, after=restart.healed_at)
+            claim("manual-node.edits-survive").never(loss, throughout=absence_window, after=restart.healed_at)

@@ -13,7 +13,7 @@ LABELLED, SILENT, ALONE = Node("labelled"), Node("silent"), Node("alone")
 SELECTED = "kept"
 UP_S = 60.0
 """Time from a boot to a registered node (s), on an emulated machine."""
-BOUND_S, RESTART_S = 10.0, 30.0
+BINDING_S, RESTART_S = 10.0, 30.0
 RETRY_S = 15.0
 """Longer than the 7 s that a kubelet waits at most before it retries its registration."""
 STANDALONE: Any = {
@@ -50,14 +50,14 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
         for label in RESERVED:
             refusal = lab.run(actions.try_kubelet(LABELLED, f"--node-labels={label}=yes"))
             message = "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels"
-            validation.expect_later(checks.shows(refusal, {"status": 1, "said": {"$contains": message}}))
+            validation.expect_later(checks.shows(refusal, {"status": 1, "output": {"$contains": message}}))
 
 
 def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     """Expect that a pod whose node selector no longer matches stays until its kubelet restarts."""
     label = actions.labels_of(SELECTED, "yes")
-    quiet = windows.absence(lab.quiet_s)
-    soon = windows.prompt(RESTART_S)
+    absence_window = windows.absence(lab.quiet_s)
+    restart_window = windows.prompt(RESTART_S)
     pods = workload("Deployment", nodeSelector={HOSTNAME: LABELLED, **label})
     running, stopped, ended = (
         pods.pod_written(spec={"nodeName": LABELLED}, status={"phase": phase})
@@ -76,12 +76,16 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     lab.wait_for(running.after(pods.make.begun, windows.prompt(UP_S)))
     lab.wait_for(stopped.never_after(running, windows.absence(lab.clear_s)))
     lab.run(unlabel)
-    running_pods.never(stopped, throughout=quiet, after=unlabel.ended)
+    running_pods.never(stopped, throughout=absence_window, after=unlabel.ended)
     lab.run(restart)
-    claim("registration.default-label-keys-reconciled").expect(type_changed, within=soon, after=restart.begun)
+    claim("registration.default-label-keys-reconciled").expect(
+        type_changed, within=restart_window, after=restart.begun
+    )
     for moment in (refused, ended):
-        running_pods.expect(moment, within=soon, after=restart.begun)
-    claim("registration.node-labels-restart-ignored").never(own_changed, throughout=quiet, after=type_changed)
+        running_pods.expect(moment, within=restart_window, after=restart.begun)
+    claim("registration.node-labels-restart-ignored").never(
+        own_changed, throughout=absence_window, after=type_changed
+    )
 
 
 def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
@@ -98,9 +102,7 @@ def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2, lasts="45")
-def test_a_kubelet_that_makes_no_node_reports_for_one_that_somebody_makes(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: Expectations) -> None:
     """One kubelet may not register its Node; another one has no kubeconfig."""
     absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
     silent, alone = (name.created for name in (SILENT, ALONE))
@@ -128,14 +130,14 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
     lab.run(actions.restart_joined(SILENT))
     healthy.expect(SILENT.ready, within=windows.prompt(UP_S), after=SILENT.created)
     pod = lab.run(actions.pending_pod(only_on=SILENT))
-    healthy.expect(pod.bound, within=windows.prompt(BOUND_S), after=pod.created)
+    healthy.expect(pod.bound, within=windows.prompt(BINDING_S), after=pod.created)
     healthy.expect(pod.running, within=windows.prompt(RESTART_S), after=pod.bound)
 
 
 @needs(nodes=2, lasts="50")
-def test_a_node_of_an_external_cloud_waits_for_it(lab: Lab, claim: Expectations) -> None:
+def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab, claim: Expectations) -> None:
     """The lab runs no controller for this cloud."""
-    node, quiet = Node("clouded"), windows.absence(lab.quiet_s)
+    node, absence_window = Node("cloud-node"), windows.absence(lab.quiet_s)
     node_created = moments.created("nodes", node, like={"spec": {"taints": [UNINITIALIZED]}})
     initialized = node.taint(UNINITIALIZED["key"], UNINITIALIZED["effect"]).removed
     taint, flag = claim("registration.cloud-uninitialized-taint"), claim("registration.cloud-provider-flag")
@@ -145,13 +147,13 @@ def test_a_node_of_an_external_cloud_waits_for_it(lab: Lab, claim: Expectations)
         flag.expect_later(taint.expect(node_created, within=windows.prompt(UP_S), after=moments.booted(node)))
         lab.wait_for(node.ready.after(node_created, windows.prompt(UP_S)))
         pod = lab.run(actions.pending_pod(only_on=node))
-        taint.expect(pod.unschedulable, within=windows.prompt(BOUND_S), after=pod.created)
-        taint.never(pod.bound, throughout=quiet, after=pod.created)
-        taint.never(initialized, throughout=quiet, after=node.ready)
+        taint.expect(pod.unschedulable, within=windows.prompt(BINDING_S), after=pod.created)
+        taint.never(pod.bound, throughout=absence_window, after=pod.created)
+        taint.never(initialized, throughout=absence_window, after=node.ready)
         provider_id = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.providerID"))
         flag.expect_later(checks.shows(provider_id, None))
         external = lab.run(actions.try_kubelet(node, "--cloud-provider=external"))
         flag.expect_later(checks.shows(external, {"status": None}))
         in_tree = lab.run(actions.try_kubelet(node, f"--cloud-provider={FORMER_IN_TREE_CLOUD}"))
         message = "was specified, but built-in cloud providers are disabled"
-        flag.expect_later(checks.shows(in_tree, {"status": 1, "said": {"$contains": message}}))
+        flag.expect_later(checks.shows(in_tree, {"status": 1, "output": {"$contains": message}}))

@@ -12,14 +12,14 @@ TAINTS = [
     {"key": "nodeproof.dev/young", "value": "yes", "effect": "PreferNoSchedule"},
 ]
 TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
-PODS, RENEWED_S, RENEWALS = 2, 5, 3
+PODS, RENEWAL_S, RENEWALS = 2, 5, 3
 INITIAL_TAINT = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
 CAPACITY = {"status": {"capacity": {"cpu": PRESENT, "memory": PRESENT, "pods": str(PODS)}}}
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-lease")
-UP_S, PLACED_S, LEASED_S = 60.0, 10.0, 30.0
+UP_S, SCHEDULING_S, LEASE_S = 60.0, 10.0, 30.0
 """From a boot to a registered node, on an emulated machine."""
-BORN_S = 5.0
+INITIAL_FIELD_S = 5.0
 """A field that is set at creation is there at once or never: a shorter time would only test the host."""
 OUT_OF_PODS = {"status": {"phase": "Failed", "reason": "OutOfpods"}}
 REFUSED = {
@@ -30,13 +30,11 @@ REFUSED = {
 
 
 @needs(nodes=2, lasts="12R + 30")
-def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: Expectations) -> None:
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     kubelet_joins = actions.join(
-        NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWED_S
+        NEW, registerWithTaints=TAINTS, maxPods=PODS, nodeLeaseDurationSeconds=4 * RENEWAL_S
     )
     waiting = workload("Deployment", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
     own, others = (
@@ -59,11 +57,11 @@ def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(
         expect_lease(claim)
         expect_manual_node(claim, manual_node)
         expect_max_pods(lab, claim)
-        renewals_s = (RENEWALS + 1) * 1.04 * RENEWED_S
+        renewals_s = (RENEWALS + 1) * 1.04 * RENEWAL_S
         lab.wait_for(NEW.removed.never_after(LEASED, windows.absence(renewals_s)))
         lab.collect(own, others)
 
-    pace = windows.formula("period", f"{RENEWED_S}", f"{RENEWED_S} - slack", f"1.04 * {RENEWED_S} + slack")
+    pace = windows.formula("period", f"{RENEWAL_S}", f"{RENEWAL_S} - slack", f"1.04 * {RENEWAL_S} + slack")
     claim("heartbeat.lease-interval-configurable").expect_later(
         checks.spaced(NEW.lease_renewal, pace, at_least=RENEWALS - 1, after=LEASED, until=own.collected)
     )
@@ -75,7 +73,7 @@ def test_a_kubelet_registers_its_node_as_it_was_told_under_its_own_name(
 
 
 def expect_initial_node(claim: Expectations) -> None:
-    at_once, startup = windows.prompt(BORN_S), windows.up_to("S")
+    at_once, startup = windows.prompt(INITIAL_FIELD_S), windows.up_to("S")
     tainted, not_ready, with_capacity = (
         moments.created("nodes", NEW, like=fields)
         for fields in ({"spec": {"taints": TAINTS}}, INITIAL_TAINT, CAPACITY)
@@ -94,25 +92,25 @@ def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:
     schedulable = NEW.taint(NOT_READY, "NoSchedule").removed
     bound = waiting.pod_written(spec={"nodeName": NEW})
     initial_not_ready_taint.expect(schedulable, within=windows.prompt(5), after=NEW.ready)
-    initial_not_ready_taint.expect(bound, within=windows.prompt(PLACED_S), after=schedulable)
+    initial_not_ready_taint.expect(bound, within=windows.prompt(SCHEDULING_S), after=schedulable)
 
 
 def expect_lease(claim: Expectations) -> None:
     """Expect a Lease whose duration is four renewals."""
-    soon = windows.prompt(LEASED_S)
-    duration = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWED_S}}
-    claim("heartbeat.lease-per-node").expect(LEASED, within=soon, after=REGISTERED)
+    lease_window = windows.prompt(LEASE_S)
+    duration = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWAL_S}}
+    claim("heartbeat.lease-per-node").expect(LEASED, within=lease_window, after=REGISTERED)
     claim("heartbeat.lease-interval-configurable").expect(
-        moments.written("leases", duration), within=soon, after=REGISTERED
+        moments.written("leases", duration), within=lease_window, after=REGISTERED
     )
 
 
 def expect_manual_node(claim: Expectations, node: Node) -> None:
     """Expect the initial taint of a Node without a kubelet to be removed at once.
 
-    No kubelet reports that it is not ready, and nobody else does before the start-up grace is over.
+    No kubelet reports that it is not ready, nor does the controller before the startup grace period ends.
     """
-    creation, at_once = node.created, windows.prompt(BORN_S)
+    creation, at_once = node.created, windows.prompt(INITIAL_FIELD_S)
     claim("registration.initial-not-ready-taint").expect(
         moments.created("nodes", node, like=INITIAL_TAINT), within=at_once, after=creation
     )
@@ -120,22 +118,22 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
         node.taint(NOT_READY, "NoSchedule").removed, within=at_once, after=creation
     )
     claim("registration.initial-not-ready-taint").never(
-        node.ready, throughout=windows.absence(BORN_S), after=creation
+        node.ready, throughout=windows.absence(INITIAL_FIELD_S), after=creation
     )
 
 
 def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand."""
     second, third = (lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED)) for _number in range(2))
-    promptly, path = windows.prompt(PLACED_S), f"/api/v1/namespaces/{third.namespace}/pods"
-    claim("scheduling.max-pods").expect(second.bound, within=promptly, after=second.created)
+    scheduling_window, path = windows.prompt(SCHEDULING_S), f"/api/v1/namespaces/{third.namespace}/pods"
+    claim("scheduling.max-pods").expect(second.bound, within=scheduling_window, after=second.created)
     spec = {"nodeName": NEW, "tolerations": TOLERATED, "containers": [{"name": "main", "image": "pause"}]}
     by_hand = f"{third.name}-by-hand"
     lab.run(actions.send_request("POST", path, {"metadata": {"name": by_hand}, "spec": spec}))
-    claim("scheduling.max-pods").expect(third.unschedulable, within=promptly, after=third.created)
+    claim("scheduling.max-pods").expect(third.unschedulable, within=scheduling_window, after=third.created)
     claim("scheduling.max-pods").expect(
         moments.became("pods", by_hand, OUT_OF_PODS, third.namespace),
-        within=promptly,
+        within=scheduling_window,
         after=moments.pod_created(third.namespace, by_hand),
     )
     claim("scheduling.max-pods").never(
@@ -144,7 +142,7 @@ def expect_max_pods(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2)
-def test_a_kubelet_refuses_taints_that_are_not_written_as_taints(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_rejects_malformed_register_with_taints(lab: Lab, claim: Expectations) -> None:
     with lab.record():
         accepted = lab.run(
             actions.try_flags("kubelet", "--register-with-taints=a=1:NoSchedule,b=2:NoExecute")

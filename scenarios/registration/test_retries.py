@@ -14,7 +14,7 @@ Before the first attempt the kubelet starts. From then on both loops wait equall
 in pkg/kubelet/kubelet_node_status.go, backoffEnsureLease.
 """
 GROWING = ("200ms", "400ms", "800ms", "1.6s", "3.2s", "6.4s")
-GROWN_S = 13
+GROWTH_S = 13
 WAITS = len(GROWING) + 2
 REJECT = """
 add table inet nodeproof_unreachable
@@ -33,7 +33,7 @@ the next attempt (k8s.io/component-helpers/apimachinery/lease/controller.go).
 """
 
 
-@needs(nodes=2, lasts=f"{GROWN_S + 3 * MOST_S} + 27")
+@needs(nodes=2, lasts=f"{GROWTH_S + 3 * MOST_S} + 27")
 def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim: Expectations) -> None:
     """The machine resets its connections to the API server, so an attempt takes no time."""
     kubelet = f"kubelet-{NAME}"
@@ -43,7 +43,9 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
     lift = actions.run_on(NAME, "nft", "delete", "table", "inet", TABLE)
     registered = moments.first_after(NAME.created, after=lift.begun)
     leased = moments.first_after(moments.created("leases", NAME, LEASES), after=lift.begun)
-    soon = windows.formula("within", f"{MOST_S + REQUEST_S}", "0", f"{MOST_S + REQUEST_S} + slack")
+    registration_window = windows.formula(
+        "within", f"{MOST_S + REQUEST_S}", "0", f"{MOST_S + REQUEST_S} + slack"
+    )
     lease_window = windows.up_to(LEASED)
     registration, lease = claim("registration.retry-backoff"), claim("heartbeat.lease-backoff")
     # The log must begin before the recording, as proof that it is complete.
@@ -55,12 +57,12 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
         registration.expect_later(checks.shows(reject, {"status": 0}))
         lab.run(actions.kubectl("delete", "node", NAME))
         lab.run(restart)
-        refused = windows.absence(GROWN_S + 3 * MOST_S + 2)
+        refused = windows.absence(GROWTH_S + 3 * MOST_S + 2)
         lab.wait_for(
             moments.first_after(NAME.created, after=restart.begun).never_after(restart.ended, refused)
         )
         lab.run(lift)
-        registration.expect(registered, within=soon, after=lift.begun)
+        registration.expect(registered, within=registration_window, after=lift.begun)
         lease.expect(leased, within=lease_window, after=registered)
         lab.collect(starts, attempts, retries, *waits)
 

@@ -31,7 +31,7 @@ CHANGED_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
 
 
 @needs(nodes=2, faulted=1, lasts="10")
-def test_a_kubelet_changes_its_own_node_and_no_other(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> None:
     """The other Nodes include one whose name begins with the kubelet's, and one that is a prefix of it."""
     node = lab.target
     another = next(entry.name for entry in lab.nodes() if entry.name != node)
@@ -54,7 +54,7 @@ def test_a_kubelet_changes_its_own_node_and_no_other(lab: Lab, claim: Expectatio
                     answer = send(lab, "PATCH", path, body, FORBIDDEN)
                     claim("node-restriction.modify-own-only").expect_later(answer)
             for other in ("nodeproof-stranger", longer, shorter):
-                answer = send(lab, "POST", NODES, named(other), FORBIDDEN)
+                answer = send(lab, "POST", NODES, named_object(other), FORBIDDEN)
                 claim("node-restriction.create-other-denied").expect_later(answer)
             for other in (another, longer, shorter):
                 expect_no_access_to(lab, claim, other)
@@ -70,7 +70,7 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     modify.expect_later(answer("PATCH", own, ANNOTATION, OK))
     modify.expect_later(answer("PATCH", f"{own}/status", STATUS, OK))
     # 409: the request was authorized, and the object exists.
-    creation = answer("POST", NODES, named(node), CONFLICT)
+    creation = answer("POST", NODES, named_object(node), CONFLICT)
     claim("node-restriction.create-other-denied").expect_later(creation)
     delete.expect_later(answer("PATCH", own, ANNOTATION, OK))
     delete.expect_later(answer("DELETE", own, None, FORBIDDEN))
@@ -87,10 +87,10 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     taints.expect_later(answer("PATCH", own, with_taints([EXISTING_TAINT]), OK))
     leases, read = claim("node-restriction.lease-own-only"), claim("node-restriction.read-own-only")
     leases.expect_later(answer("GET", lease, None, OK))
-    leases.expect_later(answer("PATCH", lease, held_by(node), OK))
+    leases.expect_later(answer("PATCH", lease, lease_holder(node), OK))
     leases.expect_later(answer("DELETE", lease, None, OK))
-    leases.expect_later(answer("POST", LEASES, {**named(node), **held_by(node)}, CONFLICT))
-    leases.expect_later(answer("POST", OTHER_LEASES, {**named(node), **held_by(node)}, FORBIDDEN))
+    leases.expect_later(answer("POST", LEASES, {**named_object(node), **lease_holder(node)}, CONFLICT))
+    leases.expect_later(answer("POST", OTHER_LEASES, {**named_object(node), **lease_holder(node)}, FORBIDDEN))
     read.expect_later(answer("GET", own, None, OK))
     read.expect_later(answer("GET", NODES, None, FORBIDDEN))
     # A SelfSubjectAccessReview instead of a watch: an allowed watch would not end.
@@ -100,11 +100,11 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
 
 def expect_no_access_to(lab: Lab, claim: Expectations, other: str) -> None:
     """Expect that the kubelet cannot delete or read another Node, and cannot touch its Lease."""
-    answer, held = partial(send, lab), held_by(lab.target)
+    answer, held = partial(send, lab), lease_holder(lab.target)
     node, lease = f"{NODES}/{other}", f"{LEASES}/{other}"
     leases, read = claim("node-restriction.lease-own-only"), claim("node-restriction.read-own-only")
     claim("node-restriction.delete-denied").expect_later(answer("DELETE", node, None, FORBIDDEN))
-    leases.expect_later(answer("POST", LEASES, {**named(other), **held}, FORBIDDEN))
+    leases.expect_later(answer("POST", LEASES, {**named_object(other), **held}, FORBIDDEN))
     leases.expect_later(answer("PATCH", lease, held, FORBIDDEN))
     leases.expect_later(answer("DELETE", lease, None, FORBIDDEN))
     leases.expect_later(answer("GET", lease, None, FORBIDDEN))
@@ -119,11 +119,11 @@ def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any])
     )
 
 
-def named(name: str) -> dict[str, Any]:
+def named_object(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}}
 
 
-def held_by(node: str) -> dict[str, Any]:
+def lease_holder(node: str) -> dict[str, Any]:
     return {"spec": {"holderIdentity": node}}
 
 

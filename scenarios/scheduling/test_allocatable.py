@@ -1,4 +1,4 @@
-"""Resources of a machine that the scheduler leaves to other processes."""
+"""Node Allocatable: resources reserved for system daemons, and the requests that the scheduler counts."""
 
 from collections.abc import Mapping
 
@@ -6,15 +6,16 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
 from nodeproof.scenario.kubernetes import STATIC_PODS, mirror_pod
 from nodeproof.scenario.types import Check, Expectation
 
-UP_S, TRIED_S, BOUND_S = 60.0, 5.0, 15.0
+RESTART_S, ATTEMPT_S, BINDING_S = 60.0, 5.0, 15.0
+"""Longest time until a restarted kubelet reports, an attempt to schedule a pod, and its binding (s)."""
 RESERVED = {
     "kubeReserved": {"cpu": "100m", "memory": "64Mi"},
     "systemReserved": {"cpu": "50m", "memory": "32Mi"},
     "evictionHard": {"memory.available": "96Mi"},
 }
-CPU, MEMORY = 100 + 50, (64 + 32 + 96) << 20
-BY_DEFAULT = 100 << 20
-"""Default of memory.available (pkg/kubelet/eviction/defaults_linux.go)."""
+RESERVED_CPU_M, RESERVED_MEMORY_BYTES = 100 + 50, (64 + 32 + 96) << 20
+DEFAULT_EVICTION_BYTES = 100 << 20
+"""Default of memory.available in evictionHard (pkg/kubelet/eviction/defaults_linux.go)."""
 
 STATIC_CPU = 300
 """CPU request of the static pod, in millicores."""
@@ -23,65 +24,75 @@ FOREIGN_WORK = f"""
 nice sh -c 'while :; do :; done' &
 exec ctr -n k8s.io run --rm nodeproof.local/pause:1 {FOREIGN}
 """
-"""On SIGTERM, it ends in order with its container."""
+"""`ctr` forwards SIGTERM to the container, so both end when the unit is stopped."""
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
-def test_what_is_reserved_of_a_machine_is_given_to_no_pod(lab: Lab, claim: Expectations) -> None:
+def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectations) -> None:
     """One pod requests all that is allocatable, another one a thousandth of a CPU more."""
-    node, formula = lab.target, claim("capacity.allocatable-formula")
-    reserve = claim("scheduling.reserve-for-daemons")
+    node, formula_claim = lab.target, claim("capacity.allocatable-formula")
+    reserved_claim = claim("scheduling.reserve-for-daemons")
 
     with lab.record():
         default_resources = lab.observe(probes.resources_of(node))
         capacity = default_resources.value["capacity"]
-        formula.expect_later(checks.shows(default_resources, all_but(capacity, 0, BY_DEFAULT)))
-        remaining = capacity["cpu"] - CPU
-        reported = node.became({"status": {"allocatable": {"cpu": f"{remaining}m"}}})
+        formula_claim.expect_later(
+            checks.shows(default_resources, resources_with_reserved(capacity, 0, DEFAULT_EVICTION_BYTES))
+        )
+        remaining = capacity["cpu"] - RESERVED_CPU_M
+        allocatable_report = node.became({"status": {"allocatable": {"cpu": f"{remaining}m"}}})
         with lab.inject(faults.kubelet_settings(node, **RESERVED)) as reserved:
-            lab.wait_for(reported.after(reserved.requested_at, windows.prompt(UP_S)))
-            lab.require(reported, within_s=UP_S, after=reserved.requested_at)
-            formula.expect_later(
-                checks.shows(lab.observe(probes.resources_of(node)), all_but(capacity, CPU, MEMORY))
+            lab.wait_for(allocatable_report.after(reserved.requested_at, windows.prompt(RESTART_S)))
+            lab.require(allocatable_report, within_s=RESTART_S, after=reserved.requested_at)
+            formula_claim.expect_later(
+                checks.shows(
+                    lab.observe(probes.resources_of(node)),
+                    resources_with_reserved(capacity, RESERVED_CPU_M, RESERVED_MEMORY_BYTES),
+                )
             )
-            expect_unbound(lab, reserve, remaining + 1)
-            expect_bound(lab, reserve, remaining)
+            expect_unbound(lab, reserved_claim, remaining + 1)
+            expect_bound(lab, reserved_claim, remaining)
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="80")
-def test_the_scheduler_counts_what_a_kubelet_runs_and_nothing_else(lab: Lab, claim: Expectations) -> None:
+def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim: Expectations) -> None:
     """The scheduler counts a static pod, and ignores a container and a process outside of the kubelet."""
     node, static = lab.target, mirror_pod(lab.target)
-    with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
+    static_pod_settings = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
     manifest = faults.static_pod(static, {"cpu": f"{STATIC_CPU}m"})
-    static_pods, foreign = claim("scheduling.counts-kubelet-containers"), claim("scheduling.ignores-foreign")
+    static_pod_claim, foreign_claim = (
+        claim("scheduling.counts-kubelet-containers"),
+        claim("scheduling.ignores-foreign"),
+    )
 
-    with lab.record(), lab.inject(manifest), lab.inject(with_static_pods) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, windows.prompt(UP_S)))
-        lab.require(static.running, within_s=UP_S, after=restart.requested_at)
+    with lab.record(), lab.inject(manifest), lab.inject(static_pod_settings) as restart:
+        lab.wait_for(static.running.after(restart.requested_at, windows.prompt(RESTART_S)))
+        lab.require(static.running, within_s=RESTART_S, after=restart.requested_at)
         remaining = lab.observe(probes.resources_of(node)).value["allocatable"]["cpu"] - STATIC_CPU
         with lab.inject(faults.unit_up(node, FOREIGN_WORK)):
-            foreign.expect_later(checks.shows(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING))
-            expect_unbound(lab, static_pods, remaining + 1)
-            foreign.expect_later(expect_bound(lab, static_pods, remaining))
-            foreign.expect_later(checks.shows(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING))
+            foreign_claim.expect_later(checks.shows(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING))
+            expect_unbound(lab, static_pod_claim, remaining + 1)
+            foreign_claim.expect_later(expect_bound(lab, static_pod_claim, remaining))
+            foreign_claim.expect_later(checks.shows(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING))
 
 
-def all_but(capacity: Mapping[str, int], cpu: int, memory: int) -> Mapping[str, object]:
-    """Return the resources of a node of which `cpu` (millicores) and `memory` (bytes) are reserved."""
-    reserved = {"cpu": cpu, "memory": memory, "pods": 0}
+def resources_with_reserved(
+    capacity: Mapping[str, int], cpu_m: int, memory_bytes: int
+) -> Mapping[str, object]:
+    """Return the resources of a node of which `cpu_m` (millicores) and `memory_bytes` are reserved."""
+    reserved = {"cpu": cpu_m, "memory": memory_bytes, "pods": 0}
     allocatable = {name: capacity[name] - amount for name, amount in reserved.items()}
     return {"capacity": capacity, "allocatable": allocatable}
 
 
 def expect_unbound(lab: Lab, expectation: Expectation, cpu: int) -> None:
-    """Create a pod that requests `cpu` (millicores), and expect that it is tried and stays unbound."""
+    """Create a pod that requests `cpu` (millicores), and expect that it is unschedulable and unbound."""
     pod = lab.run(actions.pending_pod(only_on=lab.target, requests={"cpu": f"{cpu}m"}))
-    expectation.expect(pod.unschedulable, within=windows.prompt(TRIED_S), after=pod.created)
+    expectation.expect(pod.unschedulable, within=windows.prompt(ATTEMPT_S), after=pod.created)
     expectation.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
 
 
 def expect_bound(lab: Lab, expectation: Expectation, cpu: int) -> Check:
-    """Create a pod that requests `cpu` (millicores), and expect that it is bound soon."""
+    """Create a pod that requests `cpu` (millicores), and expect that it is bound within `BINDING_S`."""
     pod = lab.run(actions.pending_pod(only_on=lab.target, requests={"cpu": f"{cpu}m"}))
-    return expectation.expect(pod.bound, within=windows.prompt(BOUND_S), after=pod.created)
+    return expectation.expect(pod.bound, within=windows.prompt(BINDING_S), after=pod.created)

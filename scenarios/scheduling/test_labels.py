@@ -11,7 +11,7 @@ COLOUR = "colour"
 
 
 @needs(nodes=2, lasts="4R + 20")
-def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Lab, claim: Expectations) -> None:
+def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expectations) -> None:
     first, second = lab.target, lab.others[0]
     reds, more_reds, greens = (
         workload("ReplicaSet", nodeSelector=actions.labels_of(COLOUR, colour))
@@ -26,7 +26,7 @@ def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Lab, claim: Expec
     running = reds.pod_written(status={"phase": "Running"})
     failed = reds.pod_written(status={"phase": "Failed"})
     deletion = reds.deletion
-    quiet = windows.absence(lab.quiet_s)
+    absence_window = windows.absence(lab.quiet_s)
     selector, new_pods = claim("manual-node.node-selector"), claim("registration.label-change-new-pods")
 
     with lab.record():
@@ -40,18 +40,18 @@ def test_pods_go_where_the_labels_of_the_moment_send_them(lab: Lab, claim: Expec
         # it starts well before it.
         lab.wait_for(deletion.never_after(running, windows.absence(lab.clear_s)))
         label_nodes(lab, {first: "blue", second: "red"})
-        change = labelled(first, "blue")
-        for moment in (change, labelled(second, "red")):
+        change = label_change(first, "blue")
+        for moment in (change, label_change(second, "red")):
             lab.wait_for(moment.after(reds.make.ended, RUNS))
         lab.run(more_reds.make)
         new_pods.expect(on_second, within=PLACED, after=more_reds.make.begun)
         longer = windows.absence(lab.clear_s + lab.quiet_s)
-        for since, window in ((change, quiet), (running, longer)):
+        for since, window in ((change, absence_window), (running, longer)):
             for end in (deletion, failed):
                 new_pods.never(end, throughout=window, after=since)
-        selector.never(anywhere, throughout=quiet, after=greens.make.begun)
+        selector.never(anywhere, throughout=absence_window, after=greens.make.begun)
         for since in (reds.make.begun, change):
-            selector.never(elsewhere, throughout=quiet, after=since)
+            selector.never(elsewhere, throughout=absence_window, after=since)
 
 
 def label_nodes(lab: Lab, colours: Mapping[str, str]) -> None:
@@ -59,5 +59,5 @@ def label_nodes(lab: Lab, colours: Mapping[str, str]) -> None:
         lab.run(actions.label_node(node, COLOUR, colour))
 
 
-def labelled(node: Node, colour: str) -> Moment:
+def label_change(node: Node, colour: str) -> Moment:
     return node.became({"metadata": {"labels": actions.labels_of(COLOUR, colour)}})

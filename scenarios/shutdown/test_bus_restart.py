@@ -6,7 +6,7 @@ from nodeproof.scenario.marks import standing
 from nodeproof.scenario.sources import Log
 
 TOTAL_S, CRITICAL_S = 30, 10
-BACK_S, SOON_S, PATIENT_S = 10, 15, 300
+RECONNECTION_S, SOON_S, TOLERATION_S = 10, 15, 300
 """The kubelet retries every second (dbusReconnectPeriod); an emulated machine starts both in seconds."""
 LOGIND, BUS = "systemd-logind.service", "dbus.service"
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
@@ -32,21 +32,21 @@ def test_kubelet_watches_for_shutdowns_after_restarts_of_logind_and_dbus(
     bus_restart, logind_restart = (actions.restart_unit(node, unit) for unit in (BUS, LOGIND))
     notice = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
-    soon = windows.prompt(SOON_S)
+    notice_window = windows.prompt(SOON_S)
 
     with lab.record():
-        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=PATIENT_S), on=node))
+        (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         lab.run(bus_restart)
         lab.run(logind_restart)
         # The API does not show when the kubelet watches again.
-        lab.wait_for(node.unknown.never_after(logind_restart.ended, windows.absence(BACK_S)))
+        lab.wait_for(node.unknown.never_after(logind_restart.ended, windows.absence(RECONNECTION_S)))
         restarted.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), {"$contains": LOCK}))
         with lab.inject(faults.cancelled_shutdown(node)) as fault:
-            restarted.expect(notice, within=soon, after=fault.requested_at)
-            restarted.expect(not_ready, within=soon, after=fault.requested_at)
+            restarted.expect(notice, within=notice_window, after=fault.requested_at)
+            restarted.expect(not_ready, within=notice_window, after=fault.requested_at)
             end = pod.became(OVER)
             lab.wait_for(end.after(fault.requested_at, windows.prompt(2 * SOON_S)))
         lab.collect(pod, end_of_watch)
 
-    restarted.expect_later(end_of_watch.line, within=windows.prompt(BACK_S), after=bus_restart.begun)
-    restarted.expect_later(pod.sigterm, within=soon, after=fault.requested_at)
+    restarted.expect_later(end_of_watch.line, within=windows.prompt(RECONNECTION_S), after=bus_restart.begun)
+    restarted.expect_later(pod.sigterm, within=notice_window, after=fault.requested_at)

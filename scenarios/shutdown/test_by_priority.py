@@ -12,7 +12,7 @@ PERIODS: Mapping[int, int] = {0: 8, 500: 30, 1000: 10, 10_000: 14, 100_000: 8}
 EMPTY = 500
 ALL_S = sum(seconds for priority, seconds in PERIODS.items() if priority != EMPTY)
 BELOW, BETWEEN, CRITICAL = -10, 5000, "system-node-critical"
-PATIENT_S, SOON_S = 300, 15
+GRACE_S, TOLERATION_S, SOON_S = 300, 300, 15
 AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
 """A runtime may deliver signals this far apart although it got them at the same time."""
 
@@ -24,14 +24,14 @@ AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
         {"priority": priority, "shutdownGracePeriodSeconds": seconds} for priority, seconds in PERIODS.items()
     ],
 )
-def test_the_lower_a_pods_priority_the_sooner_it_is_stopped(lab: Lab, claim: Expectations) -> None:
+def test_shutdown_stops_pods_from_lowest_to_highest_priority(lab: Lab, claim: Expectations) -> None:
     """All pods ignore SIGTERM, so each is killed when its range's period ends."""
     node = lab.target
     class_names = make_priority_classes(lab)
     beginning, cancellation = shutdown_event(node, "event"), shutdown_event(node, "cancellation")
 
     with lab.record():
-        pods = lab.run(actions.run_witnesses(*map(patient_pod, class_names), on=node))
+        pods = lab.run(actions.run_witnesses(*map(unresponsive_pod, class_names), on=node))
         with lab.inject(faults.cancelled_shutdown(node)) as fault:
             longest = windows.prompt(ALL_S + PERIODS[EMPTY] + SOON_S)
             lab.wait_for(cancellation.after(fault.requested_at, longest))
@@ -69,9 +69,10 @@ def make_priority_classes(lab: Lab) -> Sequence[str]:
     return (below, "", *others, CRITICAL)
 
 
-def patient_pod(class_name: str) -> Witness:
+def unresponsive_pod(class_name: str) -> Witness:
+    """Return a pod that ignores SIGTERM and has a grace period longer than the scenario."""
     return Witness(
-        PATIENT_S, ignores_sigterm=True, priority_class=class_name, toleration_s=PATIENT_S, host_network=True
+        GRACE_S, ignores_sigterm=True, priority_class=class_name, toleration_s=TOLERATION_S, host_network=True
     )
 
 

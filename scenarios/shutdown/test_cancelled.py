@@ -31,7 +31,7 @@ TERMINATED = ("Terminated", "Pod was terminated in response to imminent node shu
     shutdownGracePeriod=f"{TOTAL_S}s",
     shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
 )
-def test_a_shutdown_that_is_called_off_has_ended_the_pods_all_the_same(lab: Lab, claim: Expectations) -> None:
+def test_cancelled_shutdown_still_ends_pods(lab: Lab, claim: Expectations) -> None:
     """All pods ignore SIGTERM, so each reports when it was signalled and when it was killed."""
     node, pods = lab.target, run_pods(lab)
     regular, short, critical = pods
@@ -50,9 +50,12 @@ def test_a_shutdown_that_is_called_off_has_ended_the_pods_all_the_same(lab: Lab,
             waiting_pod = expect_no_new_pods(lab, claim, node)
             expect_cancellation(claim, node, fault)
             expect_lost_pods(claim, fault, pods)
-            late, cancellation = windows.prompt(15 + windows.BIND_S), shutdown_event(node, "cancellation")
+            binding_window, cancellation = (
+                windows.prompt(15 + windows.BIND_S),
+                shutdown_event(node, "cancellation"),
+            )
             scheduler_stops = claim("graceful-shutdown.scheduler-stops")
-            scheduler_stops.expect(waiting_pod.bound, within=late, after=cancellation)
+            scheduler_stops.expect(waiting_pod.bound, within=binding_window, after=cancellation)
             start_time, end_time = (lab.observe(probes.metric(node, name)) for name in (STARTED, ENDED))
             lab.collect(*pods)
 
@@ -89,7 +92,9 @@ def expect_event(claim: Expectations, node: Node, fault: Injection) -> None:
         claim("heartbeat.continues-in-shutdown"),
     ):
         expectation.expect_later(check)
-    claim("graceful-shutdown.cancelled-ready").expect(not_ready(node), within=SOON, after=fault.requested_at)
+    claim("graceful-shutdown.cancelled-ready").expect(
+        not_ready_report(node), within=SOON, after=fault.requested_at
+    )
 
 
 def expect_phases(claim: Expectations, node: Node, regular: Pod, short: Pod, critical: Pod) -> None:
@@ -126,7 +131,7 @@ def expect_no_new_pods(lab: Lab, claim: Expectations, node: Node) -> Pod:
     """Expect that new pods are not bound or are rejected, and return one that waits for the scheduler."""
     scheduler_stops = claim("graceful-shutdown.scheduler-stops")
     taint = node.taint(NOT_READY, "NoSchedule")
-    scheduler_stops.expect(taint.added, within=windows.prompt(5), after=not_ready(node))
+    scheduler_stops.expect(taint.added, within=windows.prompt(5), after=not_ready_report(node))
     toleration = {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}
     pod = lab.run(actions.pending_pod(only_on=node))
     tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=[toleration]))
@@ -156,20 +161,22 @@ def expect_lost_pods(claim: Expectations, fault: Injection, pods: Sequence[Pod])
     """Expect that the pods are Failed, and neither run again nor are removed."""
     lost, kept = claim("graceful-shutdown.cancelled-pods-lost"), claim("graceful-shutdown.failed-pods-kept")
     kubectl_get = claim("graceful-shutdown.kubectl-get")
-    failures = [lost.expect(marked(pod), within=windows.prompt(90), after=fault.requested_at) for pod in pods]
+    failures = [
+        lost.expect(pod_failure(pod), within=windows.prompt(90), after=fault.requested_at) for pod in pods
+    ]
     for failure in failures:
         kept.expect_later(failure)
     kubectl_get.expect_later(failures[0])
     # kubectl prints this for a killed container, whatever the pod's own reason.
-    shown = pods[0].name, "Error", marked(pods[0]), fault.healing_at
+    shown = pods[0].name, "Error", pod_failure(pods[0]), fault.healing_at
     kubectl_get.expect_later(checks.shown_throughout(probes.STATUS, *shown))
     for pod in pods:
-        lost.never(pod.running, throughout=windows.absence(10), after=marked(pod))
-        kept.never(pod.removal, throughout=windows.absence(10), after=marked(pod))
+        lost.never(pod.running, throughout=windows.absence(10), after=pod_failure(pod))
+        kept.never(pod.removal, throughout=windows.absence(10), after=pod_failure(pod))
 
 
-def marked(pod: Pod) -> Moment:
-    return moments.pod_marked(pod.namespace, pod.name, *TERMINATED)
+def pod_failure(pod: Pod) -> Moment:
+    return moments.pod_failed(pod.namespace, pod.name, *TERMINATED)
 
 
 def rejection(pod: Pod) -> Moment:
@@ -180,5 +187,5 @@ def shutdown_event(node: str, what: str) -> Moment:
     return moments.event_reported("Shutdown", "Node", node, f"Shutdown manager detected shutdown {what}")
 
 
-def not_ready(node: str) -> Moment:
+def not_ready_report(node: str) -> Moment:
     return moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")

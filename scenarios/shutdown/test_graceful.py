@@ -9,7 +9,7 @@ from nodeproof.scenario.types import Injection
 REGULAR_S, CRITICAL_S = 60, 30
 """Upper bounds of the two phases: no pod here needs as much."""
 HOOK_S, GRACE_S = 3, 15
-OFF_S = 35
+POWER_OFF_S = 35
 """Longest time from the last pod's end until the machine is off: less than half of the remaining period."""
 STAYS_S = 300
 """The node is NotReady all the time, and no pod is to be evicted for that."""
@@ -19,7 +19,7 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
-def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Lab, claim: Expectations) -> None:
+def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     grace_periods = faults.kubelet_settings(
         node,
@@ -45,7 +45,7 @@ def test_a_shutdown_ends_regular_pods_and_then_critical_ones(lab: Lab, claim: Ex
                 expect_phases(claim, with_hook, unresponsive, critical)
                 expect_termination(claim, fault, with_hook, unresponsive)
                 claim("graceful-shutdown.pods-marked").expect(
-                    moments.pod_marked(unresponsive.namespace, unresponsive.name, *MARK),
+                    moments.pod_failed(unresponsive.namespace, unresponsive.name, *MARK),
                     within=windows.prompt(REGULAR_S + CRITICAL_S),
                     after=fault.requested_at,
                 )
@@ -82,7 +82,7 @@ def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critic
             critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign
         )
     claim("graceful-shutdown.early-release").expect_later(
-        moments.machine_ended(critical.node), within=windows.prompt(OFF_S), after=critical.last_sign
+        moments.machine_ended(critical.node), within=windows.prompt(POWER_OFF_S), after=critical.last_sign
     )
 
 

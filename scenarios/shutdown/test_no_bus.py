@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, moments, need
 from nodeproof.scenario.kubernetes import Node
 from nodeproof.scenario.sources import Log
 
-NODE, PERIOD, UP_S, LOGGED_S, SPAWNED_S = Node("no-bus"), "23s", 60, 30, 10
+NODE, PERIOD, UP_S, LOG_S, SPAWN_S = Node("no-bus"), "23s", 60, 30, 10
 HIDDEN = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
 HIDE = f"[ ! -d /run/systemd/system ] || sed -i '$a{HIDDEN}' /etc/default/kubelet"
 """A machine that systemd did not boot has no system bus anyway."""
@@ -29,7 +29,7 @@ def test_kubelet_without_dbus_logs_it_and_runs_without_graceful_shutdown(
         )
         lab.run(restart)
         # On a slow machine, the first line of the log comes long after the end of the action.
-        starting = windows.absence(SPAWNED_S + LOGGED_S + lab.clear_s)
+        starting = windows.absence(SPAWN_S + LOG_S + lab.clear_s)
         needs_systemd.never(NODE.unknown, throughout=starting, after=restart.ended)
         needs_systemd.expect_later(
             checks.shows(lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriod")), PERIOD)
@@ -39,4 +39,4 @@ def test_kubelet_without_dbus_logs_it_and_runs_without_graceful_shutdown(
         lab.collect(starts, fails)
     start = moments.first_after(starts.line, after=restart.begun)
     failure = moments.first_after(fails.line, after=start)
-    needs_systemd.expect_later(failure, within=windows.prompt(LOGGED_S), after=start)
+    needs_systemd.expect_later(failure, within=windows.prompt(LOG_S), after=start)

@@ -16,8 +16,8 @@ CAPITALIZED = {"ShutdownGracePeriodCriticalPods": "22s"}
 RUNS = {"status": None}
 
 
-def refused(reason: str) -> Any:
-    return {"status": 1, "said": {"$contains": reason}}
+def refusal(reason: str) -> Any:
+    return {"status": 1, "output": {"$contains": reason}}
 
 
 @needs(nodes=2, lasts="35")
@@ -36,16 +36,16 @@ def test_kubelet_refuses_contradictory_shutdown_grace_periods(lab: Lab, claim: E
         periods = lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriodByPodPriority"))
         claim("priority-shutdown.kubelet-config-name").expect_later(checks.shows(periods, PERIODS))
         gate_off = lab.run(actions.try_kubelet(NODE, featureGates={GATE: False}, **BY_PRIORITY))
-        by_priority.expect_later(checks.shows(gate_off, refused(f"requires feature gate {GATE}")))
+        by_priority.expect_later(checks.shows(gate_off, refusal(f"requires feature gate {GATE}")))
         both = try_periods("20s", "10s", **BY_PRIORITY)
         claim("priority-shutdown.exclusive-with-classic").expect_later(
-            checks.shows(both, refused("Cannot specify both"))
+            checks.shows(both, refusal("Cannot specify both"))
         )
-        too_long = checks.shows(try_periods("20s", "21s"), refused("must be <= shutdownGracePeriod"))
+        too_long = checks.shows(try_periods("20s", "21s"), refusal("must be <= shutdownGracePeriod"))
         spelling.expect_later(validation.expect_later(too_long))
         too_short = try_periods("500ms", "0s")
-        validation.expect_later(checks.shows(too_short, refused("must be either zero or otherwise >= 1 sec")))
+        validation.expect_later(checks.shows(too_short, refusal("must be either zero or otherwise >= 1 sec")))
         equal = checks.shows(try_periods("20s", "20s", **CAPITALIZED), RUNS)
         gate.expect_later(spelling.expect_later(validation.expect_later(equal)))
         gates_off = try_periods("20s", "10s", featureGates=dict.fromkeys(ALL_GATES, False))
-        gate.expect_later(checks.shows(gates_off, refused("requires feature gate GracefulNodeShutdown")))
+        gate.expect_later(checks.shows(gates_off, refusal("requires feature gate GracefulNodeShutdown")))

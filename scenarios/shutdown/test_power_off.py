@@ -6,9 +6,9 @@ from nodeproof.scenario.marks import standing
 
 @needs(nodes=2, faulted=1, features=("systemd", "power"))
 @standing(faults.kubelet_settings, shutdownGracePeriod="60s", shutdownGracePeriodCriticalPods="20s")
-def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_does_not_detect_power_cut_as_shutdown(lab: Lab, claim: Expectations) -> None:
     node, configuration = lab.target, lab.configuration
-    quiet = windows.absence(configuration["G"] + 3 * configuration["P"] + lab.quiet_s)
+    absence_window = windows.absence(configuration["G"] + 3 * configuration["P"] + lab.quiet_s)
     not_detected = claim("non-graceful.not-detected")
     notice = moments.event_reported("Shutdown", "Node", node, "")
 
@@ -17,6 +17,6 @@ def test_a_cut_of_the_power_is_no_shutdown_to_the_kubelet(lab: Lab, claim: Expec
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             heartbeat = node.last_heartbeat(before=node.unknown)
             not_detected.expect_later(node.unknown, within=windows.detection(), after=heartbeat)
-            not_detected.never(node.not_ready, throughout=quiet, after=fault.requested_at)
-            not_detected.never(notice, throughout=quiet, after=fault.requested_at)
+            not_detected.never(node.not_ready, throughout=absence_window, after=fault.requested_at)
+            not_detected.never(notice, throughout=absence_window, after=fault.requested_at)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))

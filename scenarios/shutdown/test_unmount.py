@@ -10,7 +10,7 @@ TOTAL_S, CRITICAL_S = 100, 10
 """Long enough for regular pods' volumes to be unmounted on a slow node. Pods tolerate a node that is not
 ready for as long, so nothing else evicts them.
 """
-MOUNTED_S, SOON_S, UNMOUNTED_S = 15.0, 15.0, 45.0
+HELD_S, SOON_S, UNMOUNT_S = 15.0, 15.0, 45.0
 """The kubelet retries unmounting with exponential backoff."""
 HOLD = "cd /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount && exec sleep 600"
 """A process whose working directory is in a mount keeps it from being unmounted."""
@@ -44,7 +44,7 @@ def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim
             holder = mounts.enter_context(lab.inject(faults.unit_up(node, HOLD)))
             with lab.inject(faults.cancelled_shutdown(node)) as fault:
                 lab.wait_for(event.after(fault.requested_at, windows.prompt(SOON_S)))
-                mounted = windows.absence(MOUNTED_S)
+                mounted = windows.absence(HELD_S)
                 waits_for_unmount.never(critical.sigterm, throughout=mounted, after=event)
                 mounts.close()
                 lab.wait_for(cancellation.after(event, windows.prompt(TOTAL_S)))
@@ -52,5 +52,5 @@ def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim
 
     waits_for_unmount.expect_later(regular.last_sign, within=windows.prompt(SOON_S), after=event)
     waits_for_unmount.expect_later(
-        critical.sigterm, within=windows.prompt(UNMOUNTED_S), after=holder.healing_at
+        critical.sigterm, within=windows.prompt(UNMOUNT_S), after=holder.healing_at
     )

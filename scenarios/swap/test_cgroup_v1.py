@@ -12,7 +12,7 @@ REFUSES_SWAP = "swap feature is enabled and LimitedSwap but it is only supported
 
 
 @needs(nodes=2, features=("shapes", "systemd"), lasts="150")
-def test_a_kubelet_shares_no_swap_out_on_a_machine_of_cgroup_v1(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_refuses_limited_swap_on_cgroup_v1(lab: Lab, claim: Expectations) -> None:
     """Without swap, the kubelet may fail for other reasons, such as missing cgroup v1 controllers."""
     settings: Any = {"failCgroupV1": False, "failSwapOn": False}
 
@@ -23,7 +23,9 @@ def test_a_kubelet_shares_no_swap_out_on_a_machine_of_cgroup_v1(lab: Lab, claim:
         limited = lab.run(actions.try_kubelet(NAME, **settings, memorySwap={"swapBehavior": "LimitedSwap"}))
 
     is_v1 = hierarchies.value["stdout"].strip() == "tmpfs"
-    lab.assume(is_v1, "one whose guests may have cgroup v1", "see the console of its machine")
+    lab.require_lab(
+        is_v1, otherwise="the guest did not boot with cgroup v1", next_step="see the console of the machine"
+    )
     unsupported = claim("swap.cgroup-v1-unsupported")
-    unsupported.expect_later(checks.shows(no_swap, {"said": {"$not": {"$contains": REFUSES_SWAP}}}))
-    unsupported.expect_later(checks.shows(limited, {"status": 1, "said": {"$contains": REFUSES_SWAP}}))
+    unsupported.expect_later(checks.shows(no_swap, {"output": {"$not": {"$contains": REFUSES_SWAP}}}))
+    unsupported.expect_later(checks.shows(limited, {"status": 1, "output": {"$contains": REFUSES_SWAP}}))

@@ -9,7 +9,7 @@ from nodeproof.scenario.kubernetes import Witness
 SWAP_MIB, RESERVED_MIB, REQUEST_MIB, MORE_MIB = 128, 64, 64, 72
 PAGE = 4096
 """The kernel rounds a limit down to whole pages (bytes)."""
-REFUSED_S = 15
+REFUSAL_S = 15
 REFUSAL = {
     "type": "PodResizePending",
     "reason": "Infeasible",
@@ -18,7 +18,7 @@ REFUSAL = {
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
-def test_a_share_is_of_all_swap_of_its_own_node_and_is_told_and_stays(lab: Lab, claim: Expectations) -> None:
+def test_swap_limit_is_share_of_node_swap_and_cannot_be_resized(lab: Lab, claim: Expectations) -> None:
     node, other = lab.target, lab.others[0]
     limited = {"failSwapOn": False, "memorySwap": {"swapBehavior": "LimitedSwap"}}
     reserving = faults.kubelet_settings(node, **limited, systemReserved={"memory": f"{RESERVED_MIB}Mi"})
@@ -55,5 +55,5 @@ def test_a_share_is_of_all_swap_of_its_own_node_and_is_told_and_stays(lab: Lab, 
         lab.run(resize)
         infeasible = sharing.became({"status": {"conditions": [REFUSAL]}})
         claim("swap.resize-infeasible").expect(
-            infeasible, within=windows.prompt(REFUSED_S), after=resize.begun
+            infeasible, within=windows.prompt(REFUSAL_S), after=resize.begun
         )

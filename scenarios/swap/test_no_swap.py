@@ -5,7 +5,7 @@ from nodeproof.scenario.kubernetes import Pod, Witness
 
 SIZES_MIB = (128, 96)
 """A Node keeps the capacity that an earlier kubelet reported, so the new size has to differ."""
-UP_S, RUNS_S = 60, 120
+UP_S, CONTAINER_START_S = 60, 120
 """A kubelet reports a few seconds after its start, and much later on an emulated machine and with a pod to
 start.
 """
@@ -13,9 +13,7 @@ SECRETS, SECRET, VOLUME = "/api/v1/namespaces/nodeproof/secrets", "kept-off-swap
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
-def test_a_kubelet_that_bears_swap_starts_and_gives_pods_and_secrets_none(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectations) -> None:
     node, restart = lab.target, moments.kubelet_restarted(lab.target)
     no_swap, secrets = claim("swap.default-behavior"), claim("swap.secrets-on-disk")
 
@@ -37,7 +35,7 @@ def test_a_kubelet_that_bears_swap_starts_and_gives_pods_and_secrets_none(
 
             pod = create_pod_with_secret(lab)
             claim("swap.fail-on-false-starts").expect(
-                pod.running, within=windows.prompt(RUNS_S), after=restart
+                pod.running, within=windows.prompt(CONTAINER_START_S), after=restart
             )
             lab.observe(probes.mounted(pod, VOLUME))
             period = fault.injected_at, fault.healing_at

@@ -18,7 +18,7 @@ EVENTS, CURRENT = "memory.events", "memory.swap.current"
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="90")
-def test_no_pod_may_page_on_a_machine_that_does(lab: Lab, claim: Expectations) -> None:
+def test_noswap_keeps_pods_off_swap_of_swapping_node(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     settings = faults.kubelet_settings(node, failSwapOn=False, memorySwap={"swapBehavior": "NoSwap"})
     paging = faults.swap(node, SWAP_MIB, used_mib=USED_MIB)
@@ -45,9 +45,7 @@ def test_no_pod_may_page_on_a_machine_that_does(lab: Lab, claim: Expectations) -
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="180")
-def test_a_container_pages_beyond_its_limit_and_the_kubelet_says_how_much(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_container_swaps_beyond_memory_limit_and_metrics_show_it(lab: Lab, claim: Expectations) -> None:
     node, beyond_limit = lab.target, claim("swap.beyond-limit-memory")
     behaviour = {"failSwapOn": False, "memorySwap": {"swapBehavior": "LimitedSwap"}}
     # A witness whose second process is killed still has metrics.
@@ -64,7 +62,7 @@ def test_a_container_pages_beyond_its_limit_and_the_kubelet_says_how_much(
             *(Witness(resources=resources, memory_mib=mib) for mib in (WITHIN_MIB, BEYOND_MIB)), on=node
         )
         within, beyond = lab.run(run)
-        beyond_limit.never(restarted(within), throughout=windows.absence(GATHERED_S), after=run.ended)
+        beyond_limit.never(container_restart(within), throughout=windows.absence(GATHERED_S), after=run.ended)
         lab.observe(probes.file_of(node, paging.used_file))
         amount = partial(checks.amounts_to, since=fault.injected_at, until=fault.healing_at)
         machine_pages = amount(paging.used_file, node, USED_MIB << 20, LARGE_MIB << 20)
@@ -111,6 +109,6 @@ def expect_figures(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) ->
     summary.expect_later(reports(probes.swap_stats(node, "swapAvailableBytes", pod, "main"), share - used))
 
 
-def restarted(pod: Pod) -> Moment:
+def container_restart(pod: Pod) -> Moment:
     ended = {"status": {"containerStatuses": [{"lastState": {"terminated": {"exitCode": PRESENT}}}]}}
     return pod.became(ended)

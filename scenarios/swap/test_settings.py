@@ -8,7 +8,7 @@ LIMITED, UNLIMITED = {"swapBehavior": "LimitedSwap"}, {"swapBehavior": "Unlimite
 
 
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_refuses_a_swap_behaviour_that_it_does_not_know(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_rejects_unknown_swap_behavior(lab: Lab, claim: Expectations) -> None:
     validation, gate = claim("swap.config-validation"), claim("swap.gate")
     unlimited = claim("swap.unlimited")
 
@@ -20,23 +20,23 @@ def test_a_kubelet_refuses_a_swap_behaviour_that_it_does_not_know(lab: Lab, clai
         refusal = lab.run(actions.try_kubelet(NODE, memorySwap=UNLIMITED))
         for expectation in (validation, unlimited):
             expectation.expect_later(
-                checks.shows(refusal, {"status": 1, "said": {"$contains": "must be one of"}})
+                checks.shows(refusal, {"status": 1, "output": {"$contains": "must be one of"}})
             )
         gate_off = lab.run(actions.try_kubelet(NODE, memorySwap=LIMITED, featureGates={"NodeSwap": False}))
         # Since 1.34, where the gate is locked, the kubelet panics.
-        exits = checks.shows(gate_off, {"status": {"$not": None}, "said": {"$contains": "NodeSwap"}})
+        exits = checks.shows(gate_off, {"status": {"$not": None}, "output": {"$contains": "NodeSwap"}})
         for expectation in (validation, gate):
             expectation.expect_later(exits)
 
 
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_does_not_start_on_cgroup_v1_unless_it_is_told_to(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_refuses_cgroup_v1_unless_settings_allow_it(lab: Lab, claim: Expectations) -> None:
     refuses = claim("swap.cgroup-v1-kubelet-refuses")
 
     with lab.record():
         lab.run(actions.join(CGROUP_V1_NODE))
         by_default = lab.run(actions.try_kubelet(CGROUP_V1_NODE, on_cgroup_v1=True, failCgroupV1=None))
-        refuses.expect_later(checks.shows(by_default, {"status": 1, "said": {"$contains": REFUSES_V1}}))
+        refuses.expect_later(checks.shows(by_default, {"status": 1, "output": {"$contains": REFUSES_V1}}))
         allowed = lab.run(actions.try_kubelet(CGROUP_V1_NODE, on_cgroup_v1=True, failCgroupV1=False))
         # A real kubelet exits all the same, because the machine has no hierarchy of cgroup v1.
-        refuses.expect_later(checks.shows(allowed, {"said": {"$not": {"$contains": REFUSES_V1}}}))
+        refuses.expect_later(checks.shows(allowed, {"output": {"$not": {"$contains": REFUSES_V1}}}))

@@ -17,7 +17,7 @@ START_S = 30
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd"), lasts="4G + 30")
-def test_a_kubelet_does_not_start_where_swap_is_on(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_does_not_start_on_node_with_swap(lab: Lab, claim: Expectations) -> None:
     node, config = lab.target, lab.configuration
     fail_on, at_start = claim("swap.fail-on-default"), claim("swap.detected-at-start")
     noticed_s = config["G"] + 3 * config["P"] + lab.quiet_s

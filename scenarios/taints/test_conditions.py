@@ -14,7 +14,7 @@ PROBLEMS = {
 
 
 @needs(nodes=2, lasts="15")
-def test_a_node_wears_a_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
+def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
     """The Node has no kubelet, which would correct its conditions."""
     node, clear = Node(f"by-hand-{uuid.uuid4().hex[:8]}"), windows.absence(lab.clear_s)
     by_condition, network = claim("taints.noschedule-by-condition"), claim("conditions.network-unavailable")
@@ -47,7 +47,9 @@ def test_a_node_wears_a_taint_for_each_bad_condition(lab: Lab, claim: Expectatio
 
 
 @needs(nodes=2, faulted=1, lasts="G + 25")
-def test_unreachable_taint_replaces_not_ready_taint_of_a_silent_node(lab: Lab, claim: Expectations) -> None:
+def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
+    lab: Lab, claim: Expectations
+) -> None:
     node, exclusive = lab.target, claim("taints.mutually-exclusive")
     not_ready, unreachable = (node.taint(key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
 

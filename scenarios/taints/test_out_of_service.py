@@ -17,7 +17,7 @@ PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
 
 
 @needs(nodes=2, faulted=1, lasts="30")
-def test_pods_of_a_ready_node_keep_their_grace_if_it_is_out_of_service(lab: Lab, claim: Expectations) -> None:
+def test_out_of_service_taint_on_ready_node_evicts_pods_gracefully(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))
     tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(OUT_OF_SERVICE)]))
@@ -31,7 +31,7 @@ def test_pods_of_a_ready_node_keep_their_grace_if_it_is_out_of_service(lab: Lab,
     with lab.record():
         expect_key(lab, claim)
         metadata = {"name": held.name, "finalizers": [FINALIZER]}
-        lab.run(actions.send_request("POST", PODS, {"metadata": metadata, "spec": on(node)}))
+        lab.run(actions.send_request("POST", PODS, {"metadata": metadata, "spec": pod_spec(node)}))
         with release(lab, held.name), lab.inject(faults.taint(node, OUT_OF_SERVICE, EFFECT, VALUE)) as fault:
             needs_not_ready = claim("out-of-service.needs-not-ready")
             needs_not_ready.expect(held.deletion, within=windows.prompt(2), after=out_of_service)
@@ -56,7 +56,7 @@ def expect_key(lab: Lab, claim: Expectations) -> None:
         claim("out-of-service.key-spelling").expect_later(checks.shows(end, answer))
 
 
-def on(node: str) -> dict[str, object]:
+def pod_spec(node: str) -> dict[str, object]:
     return {"nodeName": node, "containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]}
 
 

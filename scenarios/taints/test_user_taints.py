@@ -4,56 +4,58 @@ from nodeproof.scenario import Expectations, Lab, actions, faults, moments, need
 from nodeproof.scenario.kubernetes import tolerates
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
-AT_ONCE_S, PLACED_S = 2, 15
+EVICTION_S, SCHEDULING_S = 2, 15
 
 
 @needs(nodes=2, faulted=1, lasts="4R + T + 10")
-def test_pods_leave_a_node_that_a_user_taints_as_their_tolerations_say(lab: Lab, claim: Expectations) -> None:
+def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expectations) -> None:
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
-    promptly = windows.prompt(PLACED_S)
+    scheduling_window = windows.prompt(SCHEDULING_S)
 
     with lab.record():
-        intolerant, finite, tolerant = (
+        intolerant_pod, finite_pod, tolerant_pod = (
             lab.run(actions.run_pod(on=node, tolerations=tolerations))
             for tolerations in ([], [tolerates(KEY, short_s)], [tolerates(KEY)])
         )
         with lab.inject(faults.taint(node, KEY, EFFECT)):
             claim("taints.user-noexecute-evicts").expect(
-                intolerant.deletion, within=windows.prompt(AT_ONCE_S), after=added
+                intolerant_pod.deletion, within=windows.prompt(EVICTION_S), after=added
             )
-            avoided, allowed = (
+            avoided_pod, allowed_pod = (
                 lab.run(actions.pending_pod(only_on=node, tolerations=tolerations))
                 for tolerations in ([], [tolerates(KEY)])
             )
-            avoided_created, allowed_created = (pod.created for pod in (avoided, allowed))
+            avoided_created, allowed_created = (pod.created for pod in (avoided_pod, allowed_pod))
             claim("taints.scheduler-avoids").expect(
-                avoided.unschedulable, within=promptly, after=avoided_created
+                avoided_pod.unschedulable, within=scheduling_window, after=avoided_created
             )
-            claim("taints.toleration-allows").expect(allowed.bound, within=promptly, after=allowed_created)
+            claim("taints.toleration-allows").expect(
+                allowed_pod.bound, within=scheduling_window, after=allowed_created
+            )
             claim("taints.user-noexecute-finite").expect(
-                finite.deletion, within=windows.toleration(short_s), after=added
+                finite_pod.deletion, within=windows.toleration(short_s), after=added
             )
             claim("taints.user-noexecute-finite").never(
-                tolerant.deletion, throughout=windows.absence_from_before(short_s + lab.quiet_s), after=added
+                tolerant_pod.deletion,
+                throughout=windows.absence_including_anchor(short_s + lab.quiet_s),
+                after=added,
             )
             claim("taints.scheduler-avoids").never(
-                avoided.bound, throughout=windows.absence(lab.quiet_s), after=avoided_created
+                avoided_pod.bound, throughout=windows.absence(lab.quiet_s), after=avoided_created
             )
 
 
 @needs(nodes=3, faulted=2, lasts="15")
-def test_nodes_that_a_user_taints_at_one_time_lose_their_pods_at_one_time(
-    lab: Lab, claim: Expectations
-) -> None:
-    """The limiter of the zone would delay the second by 1/E: 2 s in `fast`, 10 s by default."""
+def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations) -> None:
+    """The zone's rate limiter would delay the evictions of the second node by 1/E (node-eviction-rate)."""
     first, second = lab.targets
     pods = [lab.run(actions.run_pod(on=node)) for node in (first, second)]
     first_added, second_added = (node.taint(KEY, EFFECT).added for node in (first, second))
-    half_s = 0.5 / lab.configuration["E"]
+    half_token_period_s = 0.5 / lab.configuration["E"]
 
     with lab.record():
-        # A fault waits for the first heartbeat of its node.
+        # Injection waits for a recorded heartbeat of its node. Waiting here keeps the two taints together.
         for node in (first, second):
             lab.wait_for(
                 node.lease_renewal.after(
@@ -65,5 +67,5 @@ def test_nodes_that_a_user_taints_at_one_time_lose_their_pods_at_one_time(
                 claim("taints.user-noexecute-not-rate-limited").expect(
                     pod.deletion, within=windows.prompt(1), after=added
                 )
-        # With more time between the taints, the limiter would have a token for each.
-        lab.require(second_added, within_s=half_s, after=first_added)
+        # Else the result proves nothing: the limiter would have a token for each node.
+        lab.require(second_added, within_s=half_token_period_s, after=first_added)

@@ -6,7 +6,7 @@ NAME, POLICY, GATE = "without-gate", "single-numa-node", "TopologyManager"
 
 
 @needs(nodes=2, lasts="25")
-def test_a_kubelet_aligns_without_a_gate_and_knows_none_for_it(lab: Lab, claim: Expectations) -> None:
+def test_kubelet_accepts_topology_policy_but_not_topology_gate(lab: Lab, claim: Expectations) -> None:
     message = f"unrecognized feature gate: {GATE}"
     with lab.record():
         lab.run(actions.join(NAME))
@@ -16,5 +16,5 @@ def test_a_kubelet_aligns_without_a_gate_and_knows_none_for_it(lab: Lab, claim: 
             actions.try_kubelet(NAME, topologyManagerPolicy=POLICY, featureGates={GATE: True})
         )
         claim("topology.gate").expect_later(
-            checks.shows(with_gate, {"status": {"$not": None}, "said": {"$contains": message}})
+            checks.shows(with_gate, {"status": {"$not": None}, "output": {"$contains": message}})
         )

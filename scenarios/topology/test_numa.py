@@ -21,17 +21,17 @@ EXCLUSIVE: Any = {
 """One CPU of the first NUMA node is reserved, and most of its memory."""
 LARGER_THAN_A_NUMA_NODE = {"cpu": "3", "memory": "64Mi"}
 ROOM_IN_ONE = {"cpu": "1", "memory": "200Mi"}
-UP_S, STARTS_S, RESTARTED_S, GONE_S, REFUSED_S = 120, 90, 60, 60, 10
+UP_S, CONTAINER_START_S, RESTART_S, REMOVAL_S, REFUSAL_S = 120, 90, 60, 60, 10
 """Times of an emulated machine."""
 REFUSED = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
 
 
 @needs(nodes=2, features=("shapes", "systemd", "real-pods"), lasts="180")
-def test_a_kubelet_aligns_what_it_gives_where_it_is_told_to(lab: Lab, claim: Expectations) -> None:
+def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expectations) -> None:
     """The same pod runs before and is refused after; another one could get a CPU of either NUMA node."""
     aligning = actions.restart_joined(NODE, "--topology-manager-policy=single-numa-node")
     report = moments.first_after(NODE.status_report, after=aligning.ended)
-    starts = windows.prompt(STARTS_S)
+    starts = windows.prompt(CONTAINER_START_S)
 
     with lab.record():
         lab.run(actions.join(NODE, shape=Shape(cpus=CPUS, numa_nodes=NUMA_NODES), **EXCLUSIVE))
@@ -45,10 +45,10 @@ def test_a_kubelet_aligns_what_it_gives_where_it_is_told_to(lab: Lab, claim: Exp
         delete_pod(lab, spread)
 
         lab.run(aligning)
-        lab.wait_for(report.after(aligning.ended, windows.prompt(RESTARTED_S)))
+        lab.wait_for(report.after(aligning.ended, windows.prompt(RESTART_S)))
         too_large = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
         claim("topology.policy-single-numa").expect(
-            too_large.became(REFUSED), within=windows.prompt(REFUSED_S), after=too_large.bound
+            too_large.became(REFUSED), within=windows.prompt(REFUSAL_S), after=too_large.bound
         )
         delete_pod(lab, too_large)
         aligned = bind_pod(lab, ROOM_IN_ONE)
@@ -76,7 +76,7 @@ def parse_cpu_list(ranges: str) -> list[str]:
 def bind_pod(lab: Lab, limits: Mapping[str, str]) -> Pod:
     """Create a pod with these limits, and wait until it is bound to the node."""
     pod = lab.run(actions.pending_pod(only_on=NODE, limits=limits))
-    lab.wait_for(pod.bound.after(pod.created, windows.prompt(STARTS_S)))
+    lab.wait_for(pod.bound.after(pod.created, windows.prompt(CONTAINER_START_S)))
     return pod
 
 
@@ -84,4 +84,4 @@ def delete_pod(lab: Lab, pod: Pod) -> None:
     """Delete a pod, and wait until it is removed."""
     delete = actions.kubectl("delete", "pod", pod.name, "-n", pod.namespace, "--wait=false")
     lab.run(delete)
-    lab.wait_for(pod.removal.after(delete.begun, windows.prompt(GONE_S)))
+    lab.wait_for(pod.removal.after(delete.begun, windows.prompt(REMOVAL_S)))

@@ -10,18 +10,16 @@ SECOND = "max(P, 1/E) + 1/E + 1"
 CANCELLED = "Cancelling deletion of Pod"
 
 
-def are_lost(nodes: list[Node]) -> Moment:
+def loss_of(nodes: list[Node]) -> Moment:
     return moments.all_of(*(node.unknown for node in nodes))
 
 
-def are_tainted(nodes: list[Node]) -> Moment:
+def taints_of(nodes: list[Node]) -> Moment:
     return moments.all_of(*(node.taint(UNREACHABLE, "NoExecute").added for node in nodes))
 
 
 @needs(nodes=(8, 3), faulted=(8, 3), radius="cluster", lasts="2G + 10/E + 50")
-def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(
-    lab: Lab, claim: Expectations
-) -> None:
+def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectations) -> None:
     """Most of one zone is lost, which stops its evictions; all of the other zone is lost, which does not."""
     home = lab.nodes()[0].zone
     *others, last_entry, excluded = [entry for entry in lab.nodes() if entry.zone == home]
@@ -30,7 +28,7 @@ def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(
     is_lost = {entry.name for entry in others} | {str(node) for node in far}
     lost = [entry for entry in lab.nodes() if entry.name in is_lost]
     names = [Node(entry.name) for entry in lost]
-    evictions = moments.no_execute_written(*names)
+    taint_writes = moments.no_execute_written(*names)
     tolerated_s = round(len(far) / lab.configuration["E"] + 8)
     pod = lab.run(actions.run_pod(on=far[0], tolerates_unreachable_s=tolerated_s))
     cancellation = moments.event_reported("TaintManagerEviction", "Pod", pod.name, CANCELLED)
@@ -39,8 +37,8 @@ def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(
     exclusion = faults.set_label(EXCLUDED, "true", {excluded.name: None})
 
     with lab.record(), lab.inject(exclusion), lab.inject(faults.outage(*lost)) as fault:
-        lab.wait_for(are_lost(names).after(fault.injected_at, windows.detection_from_fault()))
-        lab.wait_for(are_tainted(far).after(are_lost(far), all_tainted))
+        lab.wait_for(loss_of(names).after(fault.injected_at, windows.detection_from_fault()))
+        lab.wait_for(taints_of(far).after(loss_of(far), all_tainted))
         with lab.inject(faults.patch_ready(last)) as all_down:
             for node in far:
                 taint_removal = claim("zones.all-down-untaints").expect(
@@ -48,7 +46,7 @@ def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(
                 )
                 claim("zones.exclude-disruption-label").expect_later(taint_removal)
             claim("zones.all-down-no-evictions").never(
-                evictions, throughout=windows.stopped(), after=last.not_ready
+                taint_writes, throughout=windows.stopped(), after=last.not_ready
             )
             size = lab.observe(probes.metric("kube-controller-manager", SIZE, zone=f":\x00:{home}"))
             claim("zones.exclude-disruption-label").expect_later(checks.shows(size, len(others) + 1))
@@ -60,21 +58,21 @@ def test_a_cluster_that_is_lost_whole_evicts_nobody_until_a_node_is_back(
                 cancellation, within=windows.monitor_pass(), after=last.not_ready
             )
         back = moments.first_after(last.ready, after=all_down.healing_at)
-        expect_evictions(claim, evictions, far, pod, tolerated_s, back)
+        expect_evictions(claim, taint_writes, far, pod, tolerated_s, back)
         expect_new_grace_period(lab, claim, last, excluded)
 
 
 def expect_evictions(
-    claim: Expectations, evictions: Moment, far: list[Node], pod: Pod, tolerated_s: int, back: Moment
+    claim: Expectations, taint_writes: Moment, far: list[Node], pod: Pod, tolerated_s: int, back: Moment
 ) -> None:
     """Expect evictions at the zone's rate from `back` on, when a node is Ready again."""
     recovery_resumes = claim("zones.recovery-resumes")
     # A limiter that replaces one that refuses starts without a token.
     resumption = windows.formula("within", "1/E + 2P + 1", "1/E - slack", "1/E + 2P + 1 + slack")
     tainted_again = moments.first_after(far[0].taint(UNREACHABLE, "NoExecute").added, after=back)
-    recovery_resumes.expect(moments.first_after(evictions, after=back), within=resumption, after=back)
+    recovery_resumes.expect(moments.first_after(taint_writes, after=back), within=resumption, after=back)
     recovery_resumes.expect(
-        checks.spaced(evictions, windows.spacing(), at_least=len(far) - 1, after=back, until=pod.deletion)
+        checks.spaced(taint_writes, windows.spacing(), at_least=len(far) - 1, after=back, until=pod.deletion)
     )
     recovery_resumes.expect(pod.deletion, within=windows.toleration(tolerated_s), after=tainted_again)
 
@@ -97,21 +95,23 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
 
 
 @needs(nodes=3, faulted=3, radius="cluster", lasts="G + 1.2/E2 + 25")
-def test_a_cluster_of_no_zones_that_is_lost_whole_evicts_nobody(lab: Lab, claim: Expectations) -> None:
+def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
     """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
     entries = lab.nodes()
-    lab.assume(len(entries) == 3, "a lab of three nodes", "leave out --nodes")
+    lab.require_lab(
+        len(entries) == 3, otherwise="the lab does not have three nodes", next_step="leave out --nodes"
+    )
     one, other, last = (Node(entry.name) for entry in entries)
     tainted = one.taint(NOT_READY, "NoExecute").added
     second = windows.up_to(SECOND)
-    evictions = moments.no_execute_written(one, other, last)
+    taint_writes = moments.no_execute_written(one, other, last)
     without_zones = faults.set_label(ZONE_LABEL, None, {entry.name: entry.zone for entry in entries})
 
     with lab.record(), lab.inject(without_zones), lab.inject(faults.patch_ready(one)):
         lab.wait_for(tainted.after(one.not_ready, windows.taint_pass()))
         with lab.inject(faults.outage(entries[1])) as fault:
-            lab.wait_for(are_lost([other]).after(fault.injected_at, windows.detection_from_fault()))
-            lab.wait_for(moments.all_of(tainted, are_tainted([other])).after(are_lost([other]), second))
+            lab.wait_for(loss_of([other]).after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_for(moments.all_of(tainted, taints_of([other])).after(loss_of([other]), second))
             with lab.inject(faults.patch_ready(last)):
                 for node in (one, other):
                     claim("zones.single-zone-cluster").expect(
@@ -120,5 +120,5 @@ def test_a_cluster_of_no_zones_that_is_lost_whole_evicts_nobody(lab: Lab, claim:
                         after=last.not_ready,
                     )
                 claim("zones.single-zone-cluster").never(
-                    evictions, throughout=windows.stopped(), after=last.not_ready
+                    taint_writes, throughout=windows.stopped(), after=last.not_ready
                 )

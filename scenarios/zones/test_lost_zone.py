@@ -8,12 +8,14 @@ UNHEALTHY = "node_collector_unhealthy_nodes_in_zone"
 
 
 @needs(nodes=(LOST, 3), faulted=LOST, radius="zone", lasts=f"G + {LOST}/E + 45")
-def test_a_zone_that_is_lost_whole_is_evicted_at_the_normal_rate(lab: Lab, claim: Expectations) -> None:
+def test_nodes_of_lost_zone_are_tainted_at_normal_rate(lab: Lab, claim: Expectations) -> None:
     """While the zone goes down it is disrupted, so its first evictions do not show the rate."""
     infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
     nodes, zone = [Node(entry.name) for entry in infos], infos[0].zone
     is_whole = len(nodes) == sum(entry.zone == zone for entry in lab.nodes())
-    lab.assume(is_whole, "a zone to lose", "leave out --nodes")
+    lab.require_lab(
+        is_whole, otherwise="the zone has nodes that are not targets", next_step="leave out --nodes"
+    )
     lost = moments.all_of(*(node.unknown for node in nodes))
     tainted = moments.all_of(*(node.taint(UNREACHABLE, "NoExecute").added for node in nodes))
     pods = workload("Deployment", replicas=PODS, tolerations=[tolerates(UNREACHABLE, lab.toleration_s)])

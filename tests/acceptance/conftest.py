@@ -173,7 +173,7 @@ def run(tmp_path: Path) -> Run:
 def whole_run(shared_zone: LabHandle, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """Run the shipped partition scenario on the unaltered cluster."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return run_scenarios(shared_zone, folder, unaltered, PARTITION, "-k", "leave_a_partitioned_node")
+    return run_scenarios(shared_zone, folder, unaltered, PARTITION, "-k", "of_partitioned_node_are_evicted")
 
 
 @contextmanager

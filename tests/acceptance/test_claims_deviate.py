@@ -54,7 +54,7 @@ LEAVE, STAY = (PARTITION,), (shipped("partition/test_recovery.py"),)
 DEFAULTS = (
     shipped("monitoring/test_defaults.py"),
     shipped("eviction/test_default.py"),
-    *("-k", "without_flags"),
+    *("-k", "api_server_default or node_monitor"),
 )
 DEFAULT_CLAIMS = (
     "eviction.default-tolerations-injected",
@@ -285,7 +285,7 @@ def test_node_is_not_registered_if_its_creation_is_forbidden(
 def test_flag_claims_deviate_if_executables_ignore_the_flags(
     altered_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
-    ended = run(altered_lab, unaltered, FLAGS, JOINING, RESTART, "-k", "flags or refuses_taints or timeout")
+    ended = run(altered_lab, unaltered, FLAGS, JOINING, RESTART, "-k", "flags or rejects")
 
     assert ended.deviating() >= claims
 

@@ -17,7 +17,7 @@ from tests.acceptance.command import labs_of, nodeproof, start, steps
 from tests.waiting import eventually
 
 # By the plan the first is one shard; the others, with one faulted node each, are the second.
-SCENARIOS = "renews_its_lease_at_a_quarter or whose_cable_is_pulled or test_a_node_that_stands_still"
+SCENARIOS = "renews_its_lease_at_a_quarter or unplugged_cable or frozen"
 FAULT_TIMEOUT_S, ENDS_TIMEOUT_S = 180.0, 300.0
 DIED = "shard 2/2 has no end: it died, or is under way"
 IN_THE_MIDDLE = f"{DIED}; it ended in the middle of this scenario"

@@ -17,7 +17,7 @@ from nodeproof.safety.ledger import Ledger
 from tests.acceptance.command import labs_of, start, steps, the_run
 from tests.waiting import eventually
 
-SCENARIO = "test_pods_leave_a_partitioned_node"
+SCENARIO = "test_pods_of_partitioned_node_are_evicted"
 PHASE_TIMEOUT_S = 120.0
 GONE_TIMEOUT_S = 60.0
 

@@ -32,7 +32,7 @@ DEAF = """#!/bin/sh
 for flag; do
     shift
     case "$flag" in
-    --hostname-override=found | --kubeconfig= | --cloud-provider=*) continue ;;
+    --hostname-override=detected-ip | --kubeconfig= | --cloud-provider=*) continue ;;
     --node-labels=*own* | --node-ip=10.77.251.* | --node-ip=127.* | --node-ip=169.*) continue ;;
     --config=*) sed -i '{otherwise}' "${{flag#*=}}" ;;
     esac
@@ -123,7 +123,7 @@ def somebody_uncordons_what_a_machine_inherits_and_deletes_a_lease(cluster: Clus
 
 
 def an_unused_address_is_reported(cluster: Cluster) -> None:
-    cluster.until(lambda: fetch(cluster, node("given")))
+    cluster.until(lambda: fetch(cluster, node("flag-ip")))
     cluster.over.wait(SURELY_LATER_S)
     addresses = [{"type": "InternalIP", "address": "10.77.251.1"}]
     cluster.lab.cluster.api.patch(f"{node('given')}/status", {"status": {"addresses": addresses}})
@@ -217,6 +217,6 @@ def test_refused_setting_claims_deviate(deaf_lab: LabHandle, run: Run, claims: f
 def test_idle_kubelet_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
     alter, chosen = (
         combined(leases_are_heavy, a_manager_stands_still),
-        "idle_kubelet or describes or once_a_period",
+        "idle_kubelet or describe or per_configured_period",
     )
     assert run(deaf_lab, alter, STATUS, DESCRIBED, PERIOD, "-k", chosen).deviating() == claims

@@ -278,7 +278,7 @@ def test_lost_node_claims_deviate_if_the_node_is_deleted(
 def test_joining_node_claims_deviate_if_its_name_is_taken(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
-    assert run(whole_lab, a_namesake_is_there, JOINED, "-k", "under_its_own_name").deviating() >= claims
+    assert run(whole_lab, a_namesake_is_there, JOINED, "-k", "registers_node").deviating() >= claims
 
 
 @BUGS_TOO
@@ -365,7 +365,7 @@ def an_address_that_nobody_answers_at_is_taken_away(cluster: Cluster) -> None:
     cluster.until_recorded(f"kubelet at {NOBODYS}")
     # An event within the slack may precede the anchor.
     pause(SLACK_S)
-    api, path = cluster.lab.cluster.api, node("clouded")
+    api, path = cluster.lab.cluster.api, node("cloud-node")
     others = [address for address in api.get(path)["status"]["addresses"] if address["address"] != NOBODYS]
     api.patch(f"{path}/status", {"status": {"addresses": others}})
 

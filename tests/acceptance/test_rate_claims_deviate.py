@@ -130,7 +130,7 @@ def test_lost_cluster_claims_deviate_if_a_foreign_node_is_healthy(
 ) -> None:
     whole = shipped("zones/test_lost_cluster.py")
     altered = combined(somebody_else_evicts, evictions_resume_at_once, a_stranger_is_well)
-    ended = run(zoned_lab, altered, whole, "-k", "until_a_node_is_back")
+    ended = run(zoned_lab, altered, whole, "-k", "all_zones_are_down")
 
     assert ended.deviating() == claims
 
@@ -140,7 +140,7 @@ def test_single_zone_cluster_claim_deviates_if_evictions_go_on(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
     whole = shipped("zones/test_lost_cluster.py")
-    ended = run(whole_lab, evictions_go_on_when_all_is_lost, whole, "-k", "of_no_zones")
+    ended = run(whole_lab, evictions_go_on_when_all_is_lost, whole, "-k", "single_zone_cluster")
 
     assert ended.deviating() >= claims
 

@@ -358,7 +358,7 @@ def test_every_moment_names_fields_of_the_api(lab: LabHandle, node: str) -> None
         moments.pod_deletion(NAMESPACE, "pod"),
         moments.pod_bound(NAMESPACE, "pod"),
         moments.pod_unschedulable(NAMESPACE, "pod"),
-        moments.pod_marked(NAMESPACE, "pod", "reason", "message"),
+        moments.pod_failed(NAMESPACE, "pod", "reason", "message"),
         moments.event_reported("reason", "Node", node, "message"),
         moments.became("leases", node, {"spec": {"renewTime": PRESENT}}),
     ]

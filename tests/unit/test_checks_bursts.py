@@ -173,5 +173,5 @@ def test_bursts_of_an_unwatched_resource_are_refused() -> None:
 
 @pytest.mark.parametrize("parts", [(), ((PUT.request, 0),)])
 def test_empty_burst_is_refused(parts: Sequence[tuple[object, int]]) -> None:
-    with pytest.raises(ValueError, match="a burst of"):
+    with pytest.raises(ValueError, match="each burst needs at least one event"):
         in_bursts(*parts, apart=PERIOD, at_least=1, **ENDS)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ TAINTED = moments.taint_added(NODE, UNREACHABLE, "NoExecute")
 UNTAINTED = moments.taint_removed(NODE, UNREACHABLE, "NoExecute")
 DELETION = moments.pod_deletion(NAMESPACE, POD)
 BOUND = moments.pod_bound(NAMESPACE, POD)
-MARKED = moments.pod_marked(NAMESPACE, POD, "Terminated", "gone")
+MARKED = moments.pod_failed(NAMESPACE, POD, "Terminated", "gone")
 REPORTED = moments.condition_reported(NODE, "Ready", "False", "R", "says it")
 EVERY = [
     UNKNOWN,
@@ -39,7 +39,7 @@ EVERY = [
     moments.event_reported("TaintManagerEviction", "Pod", POD, "Marking"),
     moments.fault_step("cut", "injected"),
     moments.condition_reported(NODE, "Ready", "False", "KubeletNotReady", "node is shutting down"),
-    moments.pod_marked(NAMESPACE, POD, "Terminated", "Pod was terminated."),
+    moments.pod_failed(NAMESPACE, POD, "Terminated", "Pod was terminated."),
     witnessed.sigterm(POD),
     witnessed.pre_stop_began(POD),
     witnessed.pre_stop_ended(POD),
@@ -138,7 +138,7 @@ def test_moment_is_readable_as_text() -> None:
         (moments.fault_step("cut", "injected"), ()),
         (witnessed.last_sign(POD), ()),
         (witnessed.machine_ended(NODE), ()),
-        (moments.pod_marked(NAMESPACE, POD, "Terminated", ""), ("pods",)),
+        (moments.pod_failed(NAMESPACE, POD, "Terminated", ""), ("pods",)),
     ],
 )
 def test_moment_names_its_watches(moment: Moment, watches: tuple[str, ...]) -> None:

@@ -341,7 +341,7 @@ def test_absence_is_proven_by_an_object_that_stays(story: Story, label: str, wor
     ],
 )
 def test_absence_from_before_its_anchor_looks_back(story: Story, label: str, word: str) -> None:
-    check = DELETION.never_after(READY, windows.absence_from_before(5.0))
+    check = DELETION.never_after(READY, windows.absence_including_anchor(5.0))
     assert_verdict(run(check, story.fence(40.0)), label, word)
 
 

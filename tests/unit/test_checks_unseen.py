@@ -249,7 +249,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "never": [
         EVENT.never_after(ANCHOR, windows.absence(8.0)),
         UNKNOWN.never_after(ANCHOR, windows.absence(5.0)),
-        EVENT.never_after(ANCHOR, windows.absence_from_before(5.0)),
+        EVENT.never_after(ANCHOR, windows.absence_including_anchor(5.0)),
     ],
     "counted": [repeated.counted(TRY, 2, 4, **SPAN), repeated.counted(P_2, 1, 1, **SPAN)],
     "spaced": [repeated.spaced(TRY, RATE, at_least=2, **SPAN)],

@@ -82,7 +82,7 @@ def test_claims_of_called_functions_of_the_file_count(tmp_path: Path) -> None:
 )
 def test_id_that_is_no_literal_is_refused_with_its_line(tmp_path: Path, call: str) -> None:
     scenario = scenario_of(tmp_path, f"\ndef test_it(lab, claim, name):\n    {call}.expect(lab)\n")
-    with pytest.raises(Problem, match="no string literal") as caught:
+    with pytest.raises(Problem, match="must be a string literal") as caught:
         claim_ids(scenario)
     assert str(tmp_path / "test_scenario.py:3") in caught.value.line
 

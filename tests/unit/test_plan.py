@@ -18,7 +18,16 @@ from hypothesis import strategies as st
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.model.needs import Needs
 from nodeproof.model.overrides import parse
-from nodeproof.model.plan import NOT_HERE, STANDING_S, Expected, Size, WorkerPlan, critical, movable, pack
+from nodeproof.model.plan import (
+    NOT_HERE,
+    STANDING_S,
+    ScenarioEstimate,
+    Size,
+    WorkerPlan,
+    critical,
+    movable,
+    pack,
+)
 from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
 from nodeproof.session.options import Options
@@ -32,13 +41,14 @@ RUN_TIMEOUT_S = 240.0
 START_S = 15.0
 
 
-def expected(*durations: float) -> list[Expected]:
-    return [Expected(f"test_{number}", lasts_s, "") for number, lasts_s in enumerate(durations)]
+def expected(*durations: float) -> list[ScenarioEstimate]:
+    return [ScenarioEstimate(f"test_{number}", lasts_s, "") for number, lasts_s in enumerate(durations)]
 
 
-def standing(*faults: str) -> list[Expected]:
+def standing(*faults: str) -> list[ScenarioEstimate]:
     return [
-        Expected(f"test_{number}", 10 - number, "", standing=fault) for number, fault in enumerate(faults)
+        ScenarioEstimate(f"test_{number}", 10 - number, "", standing=fault)
+        for number, fault in enumerate(faults)
     ]
 
 
@@ -52,21 +62,23 @@ def standing(*faults: str) -> list[Expected]:
     ids=["the longest has its own worker", "equal durations keep their order", "the same standing fault"],
 )
 def test_each_worker_runs_its_scenarios_in_order(
-    scenarios: list[Expected], workers: int, order: list[list[int]]
+    scenarios: list[ScenarioEstimate], workers: int, order: list[list[int]]
 ) -> None:
     packed = [[entry.scenario for entry in worker.scenarios] for worker in pack(scenarios, workers, START_S)]
     assert packed == [[f"test_{number}" for number in numbers] for numbers in order]
 
 
 def test_scenario_that_runs_alone_comes_first_with_its_own_lab() -> None:
-    first, second = pack([*expected(30, 20), Expected("test_alone", 5, "", is_alone=True)], 2, START_S)
+    first, second = pack(
+        [*expected(30, 20), ScenarioEstimate("test_alone", 5, "", is_alone=True)], 2, START_S
+    )
     assert [entry.scenario for entry in second.scenarios] == ["test_alone", "test_1"]
     assert planning.zones((first, second), OPTIONS, COMMON) == 2
 
 
-def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[Expected]:
+def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[ScenarioEstimate]:
     return [
-        Expected(f"test_{fault}_{number}", lasts_s, "", size is not None, size=size, standing=fault)
+        ScenarioEstimate(f"test_{fault}_{number}", lasts_s, "", size is not None, size=size, standing=fault)
         for number, fault in enumerate(faults)
     ]
 
@@ -105,7 +117,8 @@ def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
     durations: list[tuple[float, str]], workers: int
 ) -> None:
     named = [
-        Expected(f"test_{n}", lasts_s, "", standing=fault) for n, (lasts_s, fault) in enumerate(durations)
+        ScenarioEstimate(f"test_{n}", lasts_s, "", standing=fault)
+        for n, (lasts_s, fault) in enumerate(durations)
     ]
     packed = pack(named, workers, START_S)
     assert sorted(entry.scenario for worker in packed for entry in worker.scenarios) == sorted(
@@ -121,9 +134,13 @@ def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
 
 def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
     large = [
-        Expected(f"test_large_{size.nodes}_{n}", 10, "", True, size=size) for n in (1, 2) for size in SIZES
+        ScenarioEstimate(f"test_large_{size.nodes}_{n}", 10, "", True, size=size)
+        for n in (1, 2)
+        for size in SIZES
     ]
-    workers = pack([*expected(25, 1), Expected("test_alone", 0.5, "", is_alone=True), *large], 2, START_S)
+    workers = pack(
+        [*expected(25, 1), ScenarioEstimate("test_alone", 0.5, "", is_alone=True), *large], 2, START_S
+    )
     for worker in workers:
         sizes = [entry.size for entry in worker.scenarios]
         assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
@@ -132,7 +149,7 @@ def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
 
 
 def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
-    large = [Expected(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
+    large = [ScenarioEstimate(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
     others = expected(*[100.0] * 3)
     assert [worker.lasts_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
     assert {len(worker.scenarios) for worker in pack([*large, *others], 5, START_S)} == {1, 2}
@@ -142,14 +159,14 @@ def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
 def test_shared_lab_is_limited_in_size_and_has_no_idle_zone() -> None:
     workers = pack(expected(*[10.0] * 60), 60, START_S)
     assert planning.zones(workers, OPTIONS, COMMON) == 50
-    idle = WorkerPlan((Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
+    idle = WorkerPlan((ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
     assert planning.zones((*workers[:3], idle), OPTIONS, COMMON) == 3
 
 
 def test_movable_scenarios_are_the_unshared_ones_longest_first() -> None:
-    swap = [Expected("test_swap", 7, "", standing="swap")]
-    idle = [Expected("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
-    alone = [Expected("test_alone", 60, "", is_alone=True)]
+    swap = [ScenarioEstimate("test_swap", 7, "", standing="swap")]
+    idle = [ScenarioEstimate("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
+    alone = [ScenarioEstimate("test_alone", 60, "", is_alone=True)]
     workers = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
     assert [entry.scenario for entry in movable(workers)] == ["test_1", "test_2", "test_3"]
     assert movable(workers[:0]) == ()
@@ -263,7 +280,9 @@ def test_run_ends_with_planned_and_actual_duration(tmp_path: Path) -> None:
 
 
 def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
-    workers = pack([*expected(40, 30, 5), Expected("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S)
+    workers = pack(
+        [*expected(40, 30, 5), ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S
+    )
     lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
     assert lines[0] == "worker 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
     assert lines[-2:] == [
@@ -366,7 +385,7 @@ def test_plan_of_the_shipped_scenarios_starts_nothing(tmp_path: Path) -> None:
     assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in workers)
     assert any("in a process lab, profile fast, 52 nodes, zones: 50 + 2" in line for line in workers)
     assert sum("the critical path" in line for line in workers) == 1
-    assert process.stdout.count("test_pods_leave_a_partitioned_node_after_their_own_toleration") == 1
+    assert process.stdout.count("test_pods_of_partitioned_node_are_evicted_after_toleration") == 1
     # On any machine: most are planned by shipped durations.
     assert process.stdout.count("(earlier runs)") > 50
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof import proc
-from nodeproof.model.plan import Expected, Size, divide
+from nodeproof.model.plan import ScenarioEstimate, Size, divide
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard, parse
 from nodeproof.report import rundir
@@ -40,14 +40,14 @@ def test_shortest(lab, judge): ...
 """
 
 
-def expected(durations: list[tuple[float, Size | None]]) -> list[Expected]:
+def expected(durations: list[tuple[float, Size | None]]) -> list[ScenarioEstimate]:
     return [
-        Expected(f"test_{n}", lasts_s, "", size is not None, size=size)
+        ScenarioEstimate(f"test_{n}", lasts_s, "", size is not None, size=size)
         for n, (lasts_s, size) in enumerate(durations)
     ]
 
 
-def lengths(parts: tuple[tuple[Expected, ...], ...]) -> list[float]:
+def lengths(parts: tuple[tuple[ScenarioEstimate, ...], ...]) -> list[float]:
     return [sum(entry.lasts_s for entry in part) for part in parts]
 
 

@@ -131,7 +131,7 @@ def test_wait_for_a_turn_times_out(tmp_path: Path) -> None:
     throttle(tmp_path, "a").start_scenario(lambda _line: None)
     lines: list[str] = []
     Throttle(tmp_path, "b", MOST, timeout_s=0.2, read_pressure=lambda: 1.0).start_scenario(lines.append)
-    assert lines[-1] == "no turn within 0.2 s: starting without one"
+    assert lines[-1] == "no capacity after 0.2 s: starting anyway"
 
 
 def test_run_of_one_worker_does_not_wait(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_only_the_link_state_of_one_card_is_changed(state: str) -> None:
     attributes = element.find("source"), [link.get("state") for link in element.findall("link")]
     assert attributes[0] is not None and attributes[0].get("bridge") == "data"
     assert attributes[1] == [state]
-    with pytest.raises(ValueError, match="no card"):
+    with pytest.raises(ValueError, match="no network card"):
         card_xml(DESCRIBED, mac("data", 7), state)
 
 

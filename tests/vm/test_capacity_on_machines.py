@@ -14,7 +14,7 @@ from tests.vm.altering import check_that_all_conform, kubelet_refused
 from tests.vm.conftest import Run
 
 OF_ITS_OWN = shipped("scheduling/test_allocatable.py")
-RESERVED = ("-k", "reserved")
+RESERVED = ("-k", "allocatable_resources")
 COUNTED = ("-k", "counts")
 PRESSURE = shipped("conditions/test_pressure.py")
 

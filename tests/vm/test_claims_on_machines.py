@@ -216,7 +216,7 @@ def test_no_grace_period_claims_deviate_if_one_is_set(
     lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
     with changed(lab, BASE, 's/}$/, "shutdownGracePeriod": "20s"}/'):
-        ended = run(lab, unaltered, NOT_NOTIFIED, "-k", "nobody_gave_time")
+        ended = run(lab, unaltered, NOT_NOTIFIED, "-k", "without_grace_period")
 
     assert ended.deviating() == claims
 

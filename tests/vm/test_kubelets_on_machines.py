@@ -30,7 +30,7 @@ from tests.waiting import eventually, pause, throughout
 Json = Any
 STOPPED = shipped("heartbeat/test_stopped_kubelet.py")
 MACHINE, NETWORK = shipped("info/test_machine.py"), shipped("conditions/test_network.py")
-RUNTIME, WITHOUT = shipped("conditions/test_runtime.py"), ("-k", "without_a_container_runtime")
+RUNTIME, WITHOUT = shipped("conditions/test_runtime.py"), ("-k", "without_container_runtime")
 DELETED, OLD_CLOCK = shipped("deletion_gc/test_live_kubelet.py"), shipped("heartbeat/test_clock.py")
 PLUGINS, BEFORE_THEM = (f"/etc/cni/net.d/{name}.conflist" for name in ("10-nodeproof", "05-other"))
 OTHER, NO_ADDRESS = "nodeproof-was-here", "198.51.100.1"
@@ -122,7 +122,7 @@ def another_machine_reported(cluster: Cluster) -> Iterator[None]:
 FALLS = [
     pytest.param(
         nobody_hears_of_the_runtime,
-        (RUNTIME, "-k", "goes_on_reporting"),
+        (RUNTIME, "-k", "with_stopped_runtime"),
         marks=falls("conditions.ready-false"),
     ),
     pytest.param(

@@ -19,8 +19,8 @@ from tests.vm.conftest import Run
 
 SWAP, NO_SWAP, PAGING = (shipped(f"swap/test_{name}.py") for name in ("swap", "no_swap", "paging"))
 SHARE = shipped("swap/test_limited.py")
-REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "no_pod_may_page")
-BEYOND = ("-k", "beyond_its_limit")
+REFUSES, LIMITS, NO_POD = ("-k", "does_not_start"), ("-k", "limited_swap"), ("-k", "keeps_pods_off_swap")
+BEYOND = ("-k", "beyond_memory_limit")
 SWAP_FOR_ALL = """
 until [ -e /run/over ]; do
     for limit in $(find /sys/fs/cgroup/kubepods.slice -path '*cri-containerd*' -name memory.swap.max); do

@@ -113,8 +113,9 @@ def send_request(
     secrets.
 
     Raises:
-        Problem: `may_fail` is set for a request that changes something, as nobody would know whether it took
-            effect. The action raises it for a POST without a name and for a path with a query.
+        Problem: `may_fail` is set for a request that changes something, as its
+            effect would be unknown. The action raises it for a POST without a name, and for a path with a
+            query.
     """
     if may_fail and method != "GET":
         message = "may_fail is for GET only: another request may have taken effect"

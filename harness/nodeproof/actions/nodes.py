@@ -215,8 +215,9 @@ def run_on(name: str, *argv: str) -> Action[Observation]:
 def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: Json) -> Action[Observation]:
     """Start a second kubelet, of no cluster, on a machine that the scenario joined, and observe how it ends.
 
-    `status` is its exit code, or None if it kept running and had to be stopped; `said` is its last output,
-    without the stack of a panic. On a real machine a kubelet that keeps running cleans up existing pods.
+    `status` is its exit code, or None if it kept running and had to be stopped; `output` is its last
+    output, without the stack of a panic. On a real machine a kubelet that keeps running cleans up existing
+    pods.
 
     The action raises MachineError, Problem.
 
@@ -248,7 +249,7 @@ def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: J
         )
         completed = machine.run(["bash", "-c", script, "bash", *argv], timeout_s=_TIMEOUT_S, stdin=settings)
         status = None if completed.status == _STILL_RUNS else completed.status
-        value = {"status": status, "said": completed.stdout}
+        value = {"status": status, "output": completed.stdout}
         return context.observed(f"end of a kubelet {' '.join([*flags, *kubelet])}", name, value, requested_t)
 
     return Action(f"try a kubelet {' '.join([*flags, *kubelet])} on {name}", do)

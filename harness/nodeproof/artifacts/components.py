@@ -70,7 +70,7 @@ PROXY = "kube-proxy"
 
 # A supplied folder may lack what no Kubernetes release ships, and what only one scenario needs. The
 # cloud-controller-manager here contains nodeproof's own cloud provider, unlike that of a real cloud.
-_MAY_LACK = ("etcd", HOLLOW, CLOUD, PROXY)
+_OPTIONAL = ("etcd", HOLLOW, CLOUD, PROXY)
 _EXECUTABLE = "components"
 _MANIFEST = "manifest.json"
 _ADD_EXECUTABLES = "add it to this folder, or choose another folder with --components"
@@ -283,7 +283,7 @@ def _supplied(folder: Path, report: Report) -> Components:
     """Return the executables in `folder`, or in its `bin`, by name."""
     bin_dir = _bin_of(folder)
     present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
-    missing = [role for role in ROLES if role not in present and role not in _MAY_LACK]
+    missing = [role for role in ROLES if role not in present and role not in _OPTIONAL]
     if missing:
         raise Problem(f"no executable {', '.join(missing)}", str(bin_dir), _ADD_EXECUTABLES)
     hashes = {path: _sha256(path) for path in {(bin_dir / role).resolve() for role in present}}

@@ -1,1 +1,1 @@
-"""Audit of somebody's own cluster, which only reads."""
+"""Audit of an existing cluster, which only reads."""

@@ -108,7 +108,7 @@ def look(api: Api) -> Cluster:
         nodes, leases = (_by_name(api.get(WATCHED[resource])["items"]) for resource in RECORDED)
     except ApiError as error:
         if error.status in (401, 403):
-            step = "see which rights it needs: nodeproof audit --rbac"
+            step = "see which permissions it needs: nodeproof audit --rbac"
             raise Problem(f"the API server refuses: {error}", "audit", step) from error
         step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
         raise Problem(f"the API server does not answer: {error}", "audit", step) from error
@@ -143,16 +143,16 @@ def record(
     path = folder / "history.jsonl"
     names, wall_offset_s = list(cluster.nodes), api.wall_offset_s
     with ReadOnlyRecording(api, path, names, RECORDED, seconds, wall_offset_s) as recording:
-        objects, asked_t = recording.fence()
+        objects, requested_t = recording.fence()
         nodes, leases = (_by_name(objects[resource]) for resource in RECORDED)
         history = recording.history()
         states = states_of(cluster, nodes, history)
         expected = list(_expectations(states, nodes, leases, evidence))
         for expectation in expected:
-            recording.observe(expectation.observation, asked_t)
+            recording.observe(expectation.observation, requested_t)
         tolerations = evidence.tolerations
         if tolerations.observation is not None:
-            recording.observe(tolerations.observation, tolerations.asked_t)
+            recording.observe(tolerations.observation, tolerations.requested_t)
     configuration = _configuration(cluster)
     subjects = list(of_nodes(cluster, states, leases, expected, evidence, missed_states(history)))
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]

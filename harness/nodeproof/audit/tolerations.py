@@ -42,7 +42,7 @@ class Tolerations:
 
     seconds: Mapping[str, float | None] | None
     reason: str = ""
-    asked_t: float = 0.0
+    requested_t: float = 0.0
     """When the dry run was requested (s, monotonic)."""
 
     @property
@@ -64,7 +64,7 @@ class Judged:
 
 def read_tolerations(api: Api) -> Tolerations:
     """Read the tolerations of a new pod by a server-side dry run."""
-    asked_t = time.monotonic()
+    requested_t = time.monotonic()
     try:
         pod = api.dry_run(pods(NAMESPACE), POD)
     except ApiError as error:
@@ -73,7 +73,7 @@ def read_tolerations(api: Api) -> Tolerations:
         entry.get("key"): entry.get("tolerationSeconds") for entry in pod["spec"].get("tolerations") or ()
     }
     by_taint = {"NotReady": seconds.get(NOT_READY), "Unreachable": seconds.get(UNREACHABLE)}
-    return Tolerations(by_taint, asked_t=asked_t)
+    return Tolerations(by_taint, requested_t=requested_t)
 
 
 def judge_tolerations(tolerations: Tolerations, claim: str, configuration: Configuration) -> Judged:

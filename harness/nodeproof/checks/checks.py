@@ -75,8 +75,8 @@ def measures(
         name: The name of the check in recorded runs, which must keep its meaning.
         times: Returns the times of the anchor and event of the check; for an absence or a state, its whole
             window. Stalls at other times do not affect the verdict.
-        remaining_s: Returns how much longer (s) a recording must go on, for a check that is decided at some
-            time of a recording rather than at its end; see the function `remaining_s`.
+        remaining_s: Returns how much longer (s) a recording must continue, for a check that is decided at
+            some time of a recording rather than at its end; see the function `remaining_s`.
         looks_back: Whether the check also searches for its event before its anchor.
         **keys: The keys of parameters in recorded runs, where they differ from the parameter's name.
     """
@@ -161,7 +161,7 @@ def can_be_waited_for(check: Check) -> bool:
 
 
 def remaining_s(check: Check, history: History, context: WindowContext, now_t: float) -> float | None:
-    """Return how much longer (s) a recording must go on for a check that can be waited for.
+    """Return how much longer (s) a recording must continue for a check that can be waited for.
 
     0 or less once it is decided or its window is over; None while its anchor has not occurred, and for a
     check that cannot be waited for.

@@ -209,7 +209,7 @@ def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
 
 
 def undecided_s(check: Check, history: History, configuration: Configuration, now_t: float) -> float | None:
-    """Return how much longer (s) a recording must go on to decide a check.
+    """Return how much longer (s) a recording must continue to decide a check.
 
     This is `checks.remaining_s`, extended by the recorded CPU wait if the event has not occurred: until then
     a late event cannot be a deviation.

@@ -52,7 +52,7 @@ def created(resource: str, name: str, namespace: str = "", like: Json = None) ->
 @stored_as("removed")
 def removed(resource: str, name: str, namespace: str = "") -> Shape:
     """Match the removal of an object of any recorded resource."""
-    return Became(Reference(resource, namespace, name), gone=True)
+    return Became(Reference(resource, namespace, name), matches_removal=True)
 
 
 @stored_as("written")
@@ -151,19 +151,19 @@ def conditions_changed(node: str) -> Shape:
 @stored_as("boot-id-changed")
 def boot_id_changed(node: str) -> Shape:
     """Match a boot id of a Node that differs from the last one reported."""
-    return Changed(_node(node), "status.nodeInfo.bootID", lasting=True)
+    return Changed(_node(node), "status.nodeInfo.bootID", ignores_empty=True)
 
 
 @stored_as("pod-deletion")
 def pod_deletion(namespace: str, name: str) -> Shape:
     """Match the request to delete a pod (deletionTimestamp set), or its removal."""
-    return Became(_pod(namespace, name), {"metadata": {"deletionTimestamp": PRESENT}}, gone=True)
+    return Became(_pod(namespace, name), {"metadata": {"deletionTimestamp": PRESENT}}, matches_removal=True)
 
 
 @stored_as("pod-gone")
 def pod_gone(namespace: str, name: str) -> Shape:
     """Match the removal of a pod's object."""
-    return Became(_pod(namespace, name), gone=True)
+    return Became(_pod(namespace, name), matches_removal=True)
 
 
 @stored_as("pod-created")
@@ -175,7 +175,7 @@ def pod_created(namespace: str, name: str) -> Shape:
 @stored_as("pod-bound")
 def pod_bound(namespace: str, name: str) -> Shape:
     """Match the setting of a pod's spec.nodeName."""
-    return Became(_pod(namespace, name), {"spec": {"nodeName": PRESENT}}, born=True)
+    return Became(_pod(namespace, name), {"spec": {"nodeName": PRESENT}}, matches_creation=True)
 
 
 @stored_as("pod-unschedulable")
@@ -185,7 +185,7 @@ def pod_unschedulable(namespace: str, name: str) -> Shape:
 
 
 @stored_as("pod-marked")
-def pod_marked(namespace: str, name: str, reason: str, message: str) -> Shape:
+def pod_failed(namespace: str, name: str, reason: str, message: str) -> Shape:
     """Match the change of a pod's status to Failed with this reason and message."""
     status = {"phase": "Failed", "reason": reason, "message": message}
     return Became(_pod(namespace, name), {"status": status})

@@ -34,15 +34,16 @@ class Measurement:
         reason: The result and its comparison with the claim.
         measured: The value.
         window: The window that it was compared with.
-        finding: `holds`; `deviates`, whatever else occurred; `lacks`, a deviation unless events were missed.
+        finding: `holds`; `deviates`, whatever else occurred; `lacks`: too few events, a deviation if
+            the recording is complete.
         code: Why complete evidence does not decide either, or an empty string.
         last_state: The last recorded state of the object.
         read: The time in which the moments were read from watches, which must not have lost events.
         exact: The times in it that a gap would make unknown, even if its events came late; by default all.
-        if_lost: What a loss means.
+        if_lost: Reason to report if a watch lost events in `read`.
         complete: The moments of which none may have been missed.
-        complete_t: The time (s) up to which that counts.
-        if_missed: What a missed moment means.
+        complete_t: The time (s) up to which `complete` must be complete.
+        if_missed: Reason to report if a moment of `complete` was missed.
     """
 
     reason: str

@@ -59,7 +59,7 @@ def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment)
         ValueError: The range is invalid.
     """
     if not 0 <= low <= high:
-        raise ValueError(f"{low} to {high} times")
+        raise ValueError(f"invalid range: {low} to {high} (need 0 <= low <= high)")
     return _counted(event, low, high, after=after, until=until)
 
 
@@ -160,7 +160,7 @@ def rate(times: Sequence[float], error_s: float) -> tuple[float, float, float]:
         ValueError: There are fewer than two times.
     """
     if len(times) < 2:
-        raise ValueError("one occurrence is no rate")
+        raise ValueError("a rate needs at least two occurrences")
     gaps, duration_s = len(times) - 1, times[-1] - times[0]
     shortest_s = max(duration_s - error_s, 1e-9)
     return gaps / max(duration_s, 1e-9), gaps / (duration_s + error_s), gaps / shortest_s
@@ -216,7 +216,7 @@ def doubled(
         ValueError: The waits do not grow.
     """
     if not 0 < first_s < most_s:
-        raise ValueError(f"waits from {first_s:g} up to {most_s:g} s")
+        raise ValueError(f"need 0 < first_s < most_s, not first_s={first_s:g} and most_s={most_s:g}")
     return _doubled(event, first_s, most_s, takes_s=takes_s, at_least=at_least, after=after, until=until)
 
 
@@ -302,7 +302,7 @@ def in_bursts(
         ValueError: A burst is empty.
     """
     if not runs or any(times < 1 for _event, times in runs):
-        raise ValueError(f"a burst of {[times for _event, times in runs]} times")
+        raise ValueError(f"each burst needs at least one event: {[times for _event, times in runs]}")
     stored = [{"event": event.to_json(), "times": times} for event, times in runs]
     return _in_bursts(stored, window=apart, at_least=at_least, after=after, until=until)
 
@@ -344,8 +344,10 @@ def _compare_bursts(
     expected = [(str(Moment.from_json(run["event"])), int(run["times"])) for run in runs]
     # A burst near an end of the checked time may be incomplete.
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
-    whole = [burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t]
-    deviating = next((burst for burst in whole if _runs(burst) != expected), None)
+    complete_bursts = [
+        burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t
+    ]
+    deviating = next((burst for burst in complete_bursts if _runs(burst) != expected), None)
     if deviating is None:
         # An incomplete burst must not have more tries than a complete one.
         most = sum(times for _event, times in expected)
@@ -364,11 +366,11 @@ def _compare_bursts(
         reason = f"{outside:.3f} s from one burst to the next"
         return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
     evidence = _every(events_of_bursts({"each": runs}), within, "there may be more tries")
-    if len(whole) < min_bursts:
-        reason = f"{len(whole)} complete bursts, need {min_bursts}"
+    if len(complete_bursts) < min_bursts:
+        reason = f"{len(complete_bursts)} complete bursts, need {min_bursts}"
         return replace(evidence, reason=reason, window=window, code="gap")
-    reason = f"{len(whole)} bursts of {_describe_runs(_runs(whole[0]))}"
-    return replace(evidence, reason=reason, measured=Measured(float(len(whole[0])), "times"))
+    reason = f"{len(complete_bursts)} bursts of {_describe_runs(_runs(complete_bursts[0]))}"
+    return replace(evidence, reason=reason, measured=Measured(float(len(complete_bursts[0])), "times"))
 
 
 def _longest_silence_s(times: Sequence[float], within: Span) -> float:
@@ -409,7 +411,7 @@ def writes_more_than(event: Moment, other: Moment, times: float, *, after: Momen
         ValueError: `times` is not positive.
     """
     if times <= 0:
-        raise ValueError(f"{times} times")
+        raise ValueError(f"times must be positive, not {times}")
     return _outweighs(event, other, times, after=after, until=until)
 
 
@@ -435,7 +437,7 @@ def _sizes(history: History, moment: Moment, within: Span) -> list[int]:
     """Return the size in bytes of each written object."""
     shape = shapes.shape(moment)
     if not isinstance(shape, shapes.Changed):
-        raise LookupError(f"{moment} is no change of one object")
+        raise LookupError(f"{moment} is not a change of one object")
     times = set(_times_of(history, moment, within))
     return [_bytes(version.object) for version in shape.of.versions(history) if version.t in times]
 

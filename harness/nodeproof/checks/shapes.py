@@ -52,27 +52,27 @@ class Reference:
 
 @dataclass(frozen=True)
 class Became:
-    """An object changes from not matching a pattern to matching it; with `gone`, its removal also matches.
+    """An object changes from not matching a pattern to matching it.
 
-    With `born`, the creation of a matching object counts if the watch saw it; an object on a LIST never
-    counts.
+    With `matches_removal`, the removal of the object also counts. With `matches_creation`, the creation of a
+    matching object also counts, unless a LIST first showed it.
     """
 
     of: Reference
     pattern: Json = None
-    gone: bool = False
-    born: bool = False
+    matches_removal: bool = False
+    matches_creation: bool = False
 
     def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every change to matching."""
         for before, after in changes(self.of.versions(history)):
-            was_created = before is None and self.born and not after.listed
+            was_created = before is None and self.matches_creation and not after.listed
             if self.holds(after) and (was_created or (before is not None and not self.holds(before))):
                 yield Occurrence(after.t, revision=_revision(after))
 
     def holds(self, version: Version) -> bool:
         """Return whether an object is in the matching state."""
-        if self.gone and version.deleted:
+        if self.matches_removal and version.deleted:
             return True
         return self.pattern is not None and matches(self.pattern, version.object)
 
@@ -113,21 +113,21 @@ class Written:
 class Changed:
     """The value at a path of an object changes; a missing field is a value, too.
 
-    With `lasting`, states without the value are ignored, even across objects of the same name.
+    With `ignores_empty`, states without the value are ignored, even across objects of the same name.
     """
 
     of: Reference
     path: str
-    lasting: bool = False
+    ignores_empty: bool = False
 
     def occurrences(self, history: History) -> Iterator[Occurrence]:
         """Yield every change."""
         previous: Json = None
         for before, after in changes(self.of.versions(history)):
             current = value_at(self.path, after.object)
-            if self.lasting and not current:
+            if self.ignores_empty and not current:
                 continue
-            is_first = not previous if self.lasting else before is None
+            is_first = not previous if self.ignores_empty else before is None
             if not is_first and current != previous:
                 yield Occurrence(after.t)
             previous = current

@@ -1,4 +1,4 @@
-"""Somebody's own cluster, reached with a kubeconfig as kubectl reaches it."""
+"""An existing cluster, reached with a kubeconfig as kubectl reaches it."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Pace:
 
 
 class PacedApi(Api):
-    """API server of somebody's own cluster: at most `REQUESTS_PER_S`, and watches with bookmarks.
+    """API server of an existing cluster: at most `REQUESTS_PER_S`, and watches with bookmarks.
 
     Raises:
         Problem: The kubeconfig disables the verification of the server's certificate.

@@ -246,7 +246,7 @@ def unfit_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
 
 
 def out_of_service_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
-    """Return which of these Nodes somebody took out of service, and how. Raises ApiError.
+    """Return which of these Nodes an administrator took out of service, and how. Raises ApiError.
 
     Kubernetes never puts them back by itself.
     """
@@ -260,7 +260,7 @@ def _reasons(api: Api, names: Sequence[str], why: Callable[[Json | None], str]) 
 
 
 def _withdrawn(entry: Json | None) -> str:
-    """Return how somebody took a Node out of service, or an empty string."""
+    """Return how an administrator took a Node out of service, or an empty string."""
     if entry is None:
         return _NO_NODE
     if entry["spec"].get("unschedulable"):
@@ -366,7 +366,7 @@ WRITE_PERIOD_S = 1
 
 # Only builtins of the shell: under emulation a process for each beat would use up the node's CPU. The first
 # process of a container only gets signals that it handles, so it is deaf if its trap continues.
-_SAY = (
+_PRINT = (
     f"read -r boot </proc/sys/kernel/random/boot_id; "
     f'say() {{ read -r up _ </proc/uptime; echo "$up $1" >>{WITNESS_FOLDER}/$NAME.$boot; }}'
 )
@@ -446,7 +446,7 @@ def witness_spec(witness: Witness) -> dict[str, Json]:
 
 def _witness_container(witness: Witness) -> dict[str, Json]:
     on_sigterm = f"say {SIGTERM}" if witness.ignores_sigterm else f"say {SIGTERM}; say {EXITS}; exit 0"
-    begins = f"{_SAY}; trap {shlex.quote(on_sigterm)} TERM; say {STARTED}; "
+    begins = f"{_PRINT}; trap {shlex.quote(on_sigterm)} TERM; say {STARTED}; "
     background = _hold(witness.memory_mib) + (_WRITE.format(file=f"{HELD}/{WRITTEN}") if witness.pvc else "")
     container: dict[str, Json] = {
         "name": "main",
@@ -459,7 +459,7 @@ def _witness_container(witness: Witness) -> dict[str, Json]:
     if witness.pvc:
         container["volumeMounts"].append({"name": "held", "mountPath": HELD})
     if witness.pre_stop_s:
-        hook = f"{_SAY}; say '{HOOK_BEGAN}'; sleep {witness.pre_stop_s}; say '{HOOK_ENDED}'"
+        hook = f"{_PRINT}; say '{HOOK_BEGAN}'; sleep {witness.pre_stop_s}; say '{HOOK_ENDED}'"
         container["lifecycle"] = {"preStop": {"exec": {"command": _script(hook)}}}
     return container
 
@@ -469,7 +469,7 @@ def _downward(name: str, field_path: str) -> Json:
 
 
 def _hold(mib: int) -> str:
-    """Return a command that keeps memory allocated: it copies one block into a pipe that nobody reads.
+    """Return a command that keeps memory allocated: it copies one block into a pipe without a reader.
 
     Zeroes would not do: Linux does not write them when it splits a huge page (6.12, mm/huge_memory.c).
     """

@@ -46,7 +46,7 @@ class ApiFault(Fault):
         """Return those of the named objects that exist."""
         output = self.kubectl(machine, "get", kind, *names, "--output=json", "--ignore-not-found")
         listed = json.loads(output) if output.strip() else {"items": []}
-        # A single object is no list.
+        # A single object is not a list.
         return list(listed.get("items", [listed]))
 
 

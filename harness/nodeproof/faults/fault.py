@@ -27,6 +27,8 @@ A machine in this namespace does not share its kernel.
 class Fault(ABC):
     """A disruption of a cluster and its exact inverse.
 
+    It need not be a failure: a setting, a static pod or a label is a change that is undone like one.
+
     A fault is constructed from data alone, so that another process can heal it later. Every method is
     idempotent, and `heal` works even if `inject` never ran. `inject` and `heal` act; `is_injected` and
     `is_healed` observe from outside and never read what `inject` wrote.

@@ -52,8 +52,9 @@ _RULES: Sequence[Json] = (
 class Volumes(Fault):
     """CSI driver, external-attacher and `count` volumes with PVCs of their names; healing removes all.
 
-    external-attacher has only the rights of upstream's manifests; the driver `csi.nodeproof.dev` attaches
-    disks through the lab's hypervisor. Healing also removes the pods that use a PVC, and all attachments.
+    external-attacher has only the permissions of upstream's manifests; the driver `csi.nodeproof.dev`
+    attaches disks through the lab's hypervisor. Healing also removes the pods that use a PVC, and all
+    attachments.
 
     Where nodes are processes the hypervisor is a table: attaching and detaching change objects and lines of
     it, and no node gets a disk.

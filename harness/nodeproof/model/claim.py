@@ -1,4 +1,4 @@
-"""Documented, observable behaviours, and what the page says about them."""
+"""Documented, observable behaviours of nodes, and what the Nodes page of Kubernetes states: "the page"."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nodeproof.model.window import WindowSpec
 Kind = Literal["timing", "default", "behaviour"]
 Subject = Literal["control-plane", "kubelet", "cloud-controller-manager"]
 Status = Literal["judged", "planned", "cannot", "not-applicable"]
-"""Whether a scenario judges the claim. The reason explains `cannot` and `not-applicable`; for `judged` it may
-name what is simulated.
+"""Whether a scenario judges the claim. `cannot`: no lab can prove it. The reason explains `cannot` and
+`not-applicable`; for `judged` it may name what is simulated.
 """
 Tier = Literal["process", "machine"]
-"""The simplest kind of node that proves the claim."""
+"""The least realistic type of node on which the claim can be proven."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,13 @@ class Constant:
 class Claim:
     """One row of the catalogue.
 
-    `page` maps a version of the Nodes page to what it says: `true` for the statement, `false` for nothing,
-    else a remark, which starts with CONTRARY if the statement follows the code. `versions` is the range of
-    Kubernetes versions in which the statement holds. `window` is the time after its anchor in which a timing
-    claim's event may occur, if its YAML has one. `measure` describes how to judge a planned claim,
-    `upstream_tests` lists the tests of Kubernetes for it, `defaults` the flags and fields (`kubelet.maxPods`)
-    that must have their defaults.
+    `page` maps a version of the Nodes page to `true` if it makes the statement, `false` if it does not
+    mention it, else to a remark. A remark starts with CONTRARY if the page contradicts the statement, which
+    then describes the source of Kubernetes. `drift` describes a known difference between page and source; it
+    never affects the verdict. `versions` is the range of Kubernetes versions in which the statement holds.
+    `window` is the time after its anchor in which a timing claim's event may occur, if its YAML has one.
+    `measure` describes how to judge a planned claim, `upstream_tests` lists the tests of Kubernetes for it,
+    `defaults` the flags and fields (`kubelet.maxPods`) that must have their defaults.
     """
 
     id: str
@@ -105,6 +106,7 @@ def includes(versions: str, kubernetes_version: str) -> bool:
 
 
 CONTRARY = "differs: "
+"""Prefix of a remark by which the page contradicts the statement."""
 MOVED = "moved: "
 """Prefix of a remark that only gives the new place of the sentence."""
 _RELEASE = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
@@ -113,7 +115,7 @@ _RELEASE = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
 def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> Page:
     """Compare the page with the running version's constant and with the verdict.
 
-    Known drift is shown here and never fails a run: the verdict is about the running version.
+    `drift` is added to the result and does not change the outcome, which describes the running version.
     """
     if not claim.page_versions:
         return Page("silent", drift=claim.drift)
@@ -122,11 +124,11 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
     for constant in claim.constants:
         if constant.page_value is None:
             continue
-        page_text, cluster = (
+        page_text, version_text = (
             f"{value:g} {constant.unit}" for value in (constant.page_value, constant.at(kubernetes_version))
         )
-        agrees = page_text == cluster and verdict.outcome != "deviates"
-        return Page("agrees" if agrees else "differs", page_text, cluster, claim.drift)
+        agrees = page_text == version_text and verdict.outcome != "deviates"
+        return Page("agrees" if agrees else "differs", page_text, version_text, claim.drift)
     remark = _newest_remark(claim)
     page_text = claim.statement if remark is True else str(remark)
     if page_text.startswith(CONTRARY):
@@ -135,7 +137,7 @@ def page_agreement(claim: Claim, kubernetes_version: str, verdict: Verdict) -> P
 
 
 def _newest_remark(claim: Claim) -> bool | str:
-    """Return the newest remark of the page; if the sentence was moved, the one before."""
+    """Return the newest remark that does not start with MOVED; the newest one if all do."""
     remarks = [claim.page[version] for version in claim.page_versions]
     return next((remark for remark in reversed(remarks) if not str(remark).startswith(MOVED)), remarks[-1])
 

@@ -50,25 +50,25 @@ class Allowance:
     strained_t: float = 0.0
 
 
-def initial(most: int, foreign_share: float) -> int:
+def initial(maximum: int, foreign_share: float) -> int:
     """Return the number of workers to start with.
 
     Args:
-        most: workers of the run.
+        maximum: workers of the run.
         foreign_share: share of the processors that other programs use, from 0 to 1.
     """
     share = _IDLE_SHARE + (_BUSY_SHARE - _IDLE_SHARE) * foreign_share
-    return max(1, min(most, round(most * share)))
+    return max(1, min(maximum, round(maximum * share)))
 
 
-def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: float) -> Allowance:
+def adapt(allowance: Allowance, running: int, load: Load, maximum: int, now_t: float) -> Allowance:
     """Return the next allowance: one more if there is capacity, half of it if slack becomes large.
 
-    The allowance changes at most once in `SETTLING_S` and stays between 1 and `most`. It is not halved again
-    while more scenarios run than it allows: the last change must first have an effect. It grows only while
-    all of it is in use. For `STRAINED_FOR_S` it stays below the number that strained the machine, unless that
-    was two or one. Where there is capacity although more scenarios run than it allows, the machine supports
-    that many.
+    The allowance changes at most once in `SETTLING_S` and stays between 1 and `maximum`. It is not halved
+    again while more scenarios run than it allows: the last change must first have an effect. It grows only
+    while all of it is in use. For `STRAINED_FOR_S` it stays below the number that strained the machine,
+    unless that was two or one. Where there is capacity although more scenarios run than it allows, the
+    machine supports that many.
 
     Source: the additive increase and multiplicative decrease of D. Chiu and R. Jain, 1989.
     """
@@ -79,7 +79,7 @@ def adapt(allowance: Allowance, running: int, load: Load, most: int, now_t: floa
             return allowance
         return Allowance(max(1, running // 2), now_t, running, now_t)
     is_strained = allowance.strained and now_t - allowance.strained_t < STRAINED_FOR_S
-    limit = min(most, max(2, allowance.strained - 1)) if is_strained else most
+    limit = min(maximum, max(2, allowance.strained - 1)) if is_strained else maximum
     has_room = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
     if has_room and running >= allowance.workers and allowance.workers < limit:
         return replace(allowance, workers=min(limit, running + 1), since_t=now_t)
@@ -125,7 +125,7 @@ def may_start_lab(name: str, workers: Collection[Worker]) -> bool:
     return not any(worker.is_running for worker in workers if worker.name != name)
 
 
-def may_start(name: str, workers: Collection[Worker], allowed: int, most: int) -> bool:
+def may_start(name: str, workers: Collection[Worker], allowed: int, maximum: int) -> bool:
     """Return whether a waiting worker may start a scenario.
 
     Scenarios of an earlier turn come first, and of the same turn those that have waited longest. None starts
@@ -135,7 +135,7 @@ def may_start(name: str, workers: Collection[Worker], allowed: int, most: int) -
     others = [worker for worker in workers if worker.name != name]
     if any(worker.turn < own.turn or worker.starts_lab for worker in others):
         return False
-    at_once = {Turn.QUEUE: allowed, Turn.HALF: min(allowed, max(1, most // 2)), Turn.ALONE: 1}[own.turn]
+    at_once = {Turn.QUEUE: allowed, Turn.HALF: min(allowed, max(1, maximum // 2)), Turn.ALONE: 1}[own.turn]
     ahead = sum(worker.is_running or _waits_longer(worker, own) for worker in others)
     return ahead < at_once
 

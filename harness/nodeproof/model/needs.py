@@ -47,8 +47,9 @@ class Needs:
     proves anything; empty means any. `components` of the control plane may be faulted as well. `radius` is
     the largest effect of faults: by default at most two nodes and no whole zone, `zone` all but one zone,
     `cluster` everything. `lasts` is the expected duration of the scenario (s), as a formula of
-    `nodeproof.model.formula`, used by plans until a run was timed. `isolation` is the part of the lab for its
-    exclusive use: the nodes of a `zone`, while others run in other zones, or the whole `cluster`.
+    `nodeproof.model.formula` (`2G + 10`: G is the grace period), used by plans until a run was timed.
+    `isolation` is the part of the lab for its exclusive use: the nodes of a `zone`, while others run in other
+    zones, or the whole `cluster`.
     """
 
     nodes: int = 2
@@ -123,9 +124,9 @@ def _spread(word: str, value: Json, where: str) -> tuple[int, ...]:
 
 
 def _check_number(word: str, value: Json, where: str) -> None:
-    least = 0 if word == "faulted" else 1
-    if type(value) is not int or value < least:
-        raise Problem(f"{_MARKER}: {word} is {value!r}", where, f"use a whole number of at least {least}")
+    minimum = 0 if word == "faulted" else 1
+    if type(value) is not int or value < minimum:
+        raise Problem(f"{_MARKER}: {word} is {value!r}", where, f"use a whole number of at least {minimum}")
 
 
 def _check_formula(value: Json, where: str) -> None:

@@ -54,9 +54,9 @@ class Overrides:
 
     def refuse_own(self, component: str, own: Iterable[str]) -> None:
         """Refuse flags or fields that a lab needs for itself, such as addresses. Raises Problem."""
-        taken = sorted(self.settings.get(component, {}).keys() & {*own})
-        if taken:
-            message = f"a lab sets {', '.join(taken)} of {component} itself"
+        settings_in_use = sorted(self.settings.get(component, {}).keys() & {*own})
+        if settings_in_use:
+            message = f"a lab sets {', '.join(settings_in_use)} of {component} itself"
             raise Problem(message, SET_OPTION, "leave it out")
 
     @property

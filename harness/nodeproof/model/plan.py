@@ -28,7 +28,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ScenarioEstimate:
     """A scenario's expected duration (s) and its origin, its possible targets, and its lab.
 
     With `is_alone`, it shares its lab with no other worker. `size` is the size of the lab while it, or others
@@ -60,7 +60,7 @@ class Expected:
 class WorkerPlan:
     """The scenarios of one worker, in order."""
 
-    scenarios: tuple[Expected, ...]
+    scenarios: tuple[ScenarioEstimate, ...]
 
     @property
     def lasts_s(self) -> float:
@@ -68,7 +68,7 @@ class WorkerPlan:
         return _sum_s(self.scenarios)
 
 
-def pack(expected: Iterable[Expected], workers: int, start_s: float) -> tuple[WorkerPlan, ...]:
+def pack(expected: Iterable[ScenarioEstimate], workers: int, start_s: float) -> tuple[WorkerPlan, ...]:
     """Assign the longest scenario first, each to the worker that ends first.
 
     The result takes at most 4/3 of the shortest possible plan. Scenarios with labs of the same size share a
@@ -84,16 +84,18 @@ def pack(expected: Iterable[Expected], workers: int, start_s: float) -> tuple[Wo
     return tuple(WorkerPlan(tuple(sorted(worker_plan, key=_turn))) for worker_plan in filled if worker_plan)
 
 
-def divide(expected: Iterable[Expected], of: int, start_s: float) -> tuple[tuple[Expected, ...], ...]:
+def divide(
+    expected: Iterable[ScenarioEstimate], count: int, start_s: float
+) -> tuple[tuple[ScenarioEstimate, ...], ...]:
     """Assign scenarios to shards as `pack` does, each for one machine, whatever the order of the input.
 
     A shard is empty only if there are fewer scenarios than shards.
     """
     ordered = sorted(expected, key=lambda scenario: scenario.scenario)
-    return tuple(map(tuple, _balanced(ordered, of, start_s, of)))
+    return tuple(map(tuple, _balanced(ordered, count, start_s, count)))
 
 
-def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[Expected, ...]:
+def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[ScenarioEstimate, ...]:
     """Return the scenarios that any other worker may take, longest first.
 
     The first scenario of a worker, and scenarios that must stay with their worker, are not included.
@@ -114,8 +116,8 @@ def shares(worker_plan: WorkerPlan, worker_plans: Iterable[WorkerPlan]) -> bool:
 
 
 def _balanced(
-    expected: Sequence[Expected], into: int, start_s: float, filled_at_least: int
-) -> list[list[Expected]]:
+    expected: Sequence[ScenarioEstimate], into: int, start_s: float, filled_at_least: int
+) -> list[list[ScenarioEstimate]]:
     groups = list(_groups(expected))
     apart_s = max(map(_sum_s, _fill([[scenario] for scenario in expected], into)), default=0.0)
     while True:
@@ -132,37 +134,37 @@ def _balanced(
         groups += _halves(longest)
 
 
-def _saves_s(group: Sequence[Expected], start_s: float) -> float:
+def _saves_s(group: Sequence[ScenarioEstimate], start_s: float) -> float:
     """Return the time (s) that is saved because a group has one worker instead of two."""
-    return start_s if _has_own_lab(group[0]) else STANDING_S
+    return start_s if _needs_dedicated_lab(group[0]) else STANDING_S
 
 
-def _halves(group: Sequence[Expected]) -> list[list[Expected]]:
+def _halves(group: Sequence[ScenarioEstimate]) -> list[list[ScenarioEstimate]]:
     """Split a group in two; scenarios with the same standing fault stay together if possible."""
-    by_fault: dict[str, list[Expected]] = {}
+    by_fault: dict[str, list[ScenarioEstimate]] = {}
     for number, scenario in enumerate(group):
         by_fault.setdefault(scenario.standing or str(number), []).append(scenario)
     return _fill(by_fault.values() if len(by_fault) > 1 else [[scenario] for scenario in group], 2)
 
 
-def _fill(groups: Iterable[Sequence[Expected]], into: int) -> list[list[Expected]]:
+def _fill(groups: Iterable[Sequence[ScenarioEstimate]], into: int) -> list[list[ScenarioEstimate]]:
     """Assign the longest group first, each to the worker that ends first."""
-    filled: list[list[Expected]] = [[] for _ in range(into)]
+    filled: list[list[ScenarioEstimate]] = [[] for _ in range(into)]
     for group in sorted(groups, key=lambda members: -_sum_s(members)):
         min(filled, key=lambda members: (_sum_s(members), len(members))).extend(group)
     return filled
 
 
-def _groups(expected: Iterable[Expected]) -> Iterator[Sequence[Expected]]:
+def _groups(expected: Iterable[ScenarioEstimate]) -> Iterator[Sequence[ScenarioEstimate]]:
     """Yield the scenarios that belong together; each of the others alone.
 
     A group shares a lab of its size, a lab that workers do not share, or a standing fault. Each additional
     lab is a control plane that takes processor time from all others.
     """
-    labs: dict[Size | None, list[Expected]] = {}
-    by_standing_fault: dict[str, list[Expected]] = {}
+    labs: dict[Size | None, list[ScenarioEstimate]] = {}
+    by_standing_fault: dict[str, list[ScenarioEstimate]] = {}
     for scenario in expected:
-        if _has_own_lab(scenario):
+        if _needs_dedicated_lab(scenario):
             labs.setdefault(scenario.size, []).append(scenario)
         elif scenario.standing:
             by_standing_fault.setdefault(scenario.standing, []).append(scenario)
@@ -172,15 +174,15 @@ def _groups(expected: Iterable[Expected]) -> Iterator[Sequence[Expected]]:
     yield from by_standing_fault.values()
 
 
-def _has_own_lab(scenario: Expected) -> bool:
+def _needs_dedicated_lab(scenario: ScenarioEstimate) -> bool:
     return scenario.is_alone or scenario.size is not None
 
 
-def _turn(scenario: Expected) -> tuple[bool, Size, bool, str]:
+def _turn(scenario: ScenarioEstimate) -> tuple[bool, Size, bool, str]:
     return scenario.size is None, scenario.size or Size(0, 0), not scenario.is_alone, scenario.standing
 
 
-def _sum_s(scenarios: Iterable[Expected]) -> float:
+def _sum_s(scenarios: Iterable[ScenarioEstimate]) -> float:
     return sum(scenario.lasts_s for scenario in scenarios)
 
 

@@ -22,10 +22,10 @@ def parse(text: str) -> tuple[int, int]:
         Problem: The text is not a shard.
     """
     match = _TEXT.fullmatch(text)
-    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= number <= of:
+    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= count:
         raise Problem(f"{text!r} is not a shard", "--shard", "use NUMBER/TOTAL, such as --shard 2/4")
-    return number, of
+    return number, count
 
 
 @dataclass(frozen=True)

@@ -157,11 +157,11 @@ def longer(spec: WindowSpec, seconds: float) -> WindowSpec:
 
     Raises:
         KeyError: This version does not know the window.
-        ValueError: It is no window of an absence.
+        ValueError: It is not the window of an absence.
     """
     formula = _formula(spec, {})
     if formula.shape != "negative":
-        raise ValueError(f"{spec.name} is no window of an absence")
+        raise ValueError(f"{spec.name} is not the window of an absence")
 
     def bind(text: str) -> str:
         for symbol, argument in formula.arguments.items():
@@ -190,12 +190,12 @@ _UPDATE = f"{1 + UPDATE_JITTER:g}U"
 
 
 def computed_by(
-    formula: Formula | Callable[[Mapping[str, Json]], Formula],
+    formula: Formula | Callable[[Mapping[str, Json]], Formula], name: str = ""
 ) -> Callable[[Callable[Parameters, WindowSpec]], Callable[Parameters, WindowSpec]]:
-    """Register the formula of the window that a function of the same name returns."""
+    """Register the formula of the window that a function returns; `name` is its name in recorded runs."""
 
     def register(constructor: Callable[Parameters, WindowSpec]) -> Callable[Parameters, WindowSpec]:
-        _FORMULAS[constructor.__name__] = formula
+        _FORMULAS[name or constructor.__name__] = formula
         return constructor
 
     return register
@@ -389,6 +389,11 @@ def up_to(duration: str) -> WindowSpec:
     return formula("within", duration, "-slack", f"{duration} + slack")
 
 
+def absence_for(duration: str) -> WindowSpec:
+    """Require the absence of an event for a duration, given by a formula such as `G - 2R`."""
+    return formula("negative", duration, "0", duration)
+
+
 def pod_gc_removal() -> WindowSpec:
     """Allow a pass of the pod garbage collector (every 20 s), and 5 s for its work."""
     return up_to("20 + 5")
@@ -400,8 +405,8 @@ def absence(seconds: float) -> WindowSpec:
     return WindowSpec("absence", {"wait_s": seconds})
 
 
-@computed_by(Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}))
-def absence_from_before(seconds: float) -> WindowSpec:
+@computed_by(Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}), "absence_from_before")
+def absence_including_anchor(seconds: float) -> WindowSpec:
     """Require the absence of an event for some time (s), and also just before the anchor.
 
     An event that follows the anchor at once is thus not lost in the slack, whichever of two watches is ahead.

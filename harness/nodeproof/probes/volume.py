@@ -126,8 +126,8 @@ def _line(line: str, nodes: Collection[str]) -> tuple[int, str] | None:
     A witness appends each line in one write, so a reader never sees a part of one.
     """
     number, _, node = line.removesuffix("\n").partition(" ")
-    is_whole = line.endswith("\n") and number.isdecimal() and node in nodes
-    return (int(number), node) if is_whole else None
+    is_complete = line.endswith("\n") and number.isdecimal() and node in nodes
+    return (int(number), node) if is_complete else None
 
 
 def _text(lab: LabHandle, pod: Pod) -> str:

@@ -89,9 +89,9 @@ class ReadOnlyRecording:
         with self._changed:
             self._out.close()
 
-    def observe(self, observation: Observation, asked_t: float) -> None:
-        """Write down an observation of a LIST that was requested at `asked_t` (s)."""
-        self._append("observed", **observation.to_json(), value=observation.value, asked_t=asked_t)
+    def observe(self, observation: Observation, requested_t: float) -> None:
+        """Write down an observation of a LIST that was requested at `requested_t` (s)."""
+        self._append("observed", **observation.to_json(), value=observation.value, asked_t=requested_t)
 
     def fence(self) -> tuple[Mapping[str, Sequence[Json]], float]:
         """Observe to the end, take a quorum LIST of each resource, and wait until the watches have caught up.

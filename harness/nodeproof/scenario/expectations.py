@@ -18,7 +18,7 @@ Register = Callable[[str, Check], None]
 class Expectation:
     """What the recording must show for one claim; a claim may have several expectations.
 
-    Each is registered before anything is waited for: a scenario that breaks off loses none of them. The
+    Each is registered before anything is waited for: a scenario that is aborted loses none of them. The
     verdict is given when the scenario has ended, from the recording alone.
 
     Args:
@@ -38,6 +38,8 @@ class Expectation:
     ) -> Check:
         """Register an event or a check, and wait until it is decided or its window has passed.
 
+        The verdict is computed when the scenario ends; the wait only keeps the recording running.
+
         Args:
             event: a moment, with `after`; or a check that has its anchor and window.
             within: the window; by default that of the claim's YAML.
@@ -53,7 +55,10 @@ class Expectation:
     def expect_later(
         self, event: Moment | Check, *, within: WindowSpec | None = None, after: Moment | None = None
     ) -> Check:
-        """Register an event or a check without a wait; the arguments are those of `expect`.
+        """Register an event or a check without waiting; it is judged when the scenario ends, like all checks.
+
+        Use it if something else keeps the recording running long enough: another wait, or a later `expect`.
+        The arguments are those of `expect`.
 
         Raises:
             Problem: The claim has no window.

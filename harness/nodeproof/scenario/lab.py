@@ -263,10 +263,10 @@ class Lab:
             message = f"{moment} did not come within {within_s:g} s after {after}"
             raise Problem(message, f"lab {self._lab.name}", "run the scenario again on an idle host")
 
-    def assume(self, so: bool, what: str, next_step: str) -> None:
-        """Raise Problem unless the lab is as the scenario needs it."""
-        if not so:
-            raise Problem(f"this lab is not {what}", f"lab {self._lab.name}", next_step)
+    def require_lab(self, is_suitable: bool, *, otherwise: str, next_step: str) -> None:
+        """Raise Problem, with `otherwise` as its message, unless the lab is as the scenario needs it."""
+        if not is_suitable:
+            raise Problem(otherwise, f"lab {self._lab.name}", next_step)
 
     def check_not_due(self, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
         """Raise HostTooLoaded if the scenario came too late to change the time of an event.

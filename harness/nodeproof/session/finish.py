@@ -19,7 +19,7 @@ from nodeproof.report.rundir import DIED
 from nodeproof.safety.ledger import Ledger
 from nodeproof.session import planning, sharing
 from nodeproof.session.judging import without_running
-from nodeproof.session.run import SELECTED, Session
+from nodeproof.session.run import SELECTED_CLAIMS_FILE, Session
 from nodeproof.session.scenario_report import store_skipped
 
 _MAX_NAMES_LENGTH = 300
@@ -31,36 +31,38 @@ def store_crashed(session: Session, nodeid: str) -> None:
 
     It gets its own name. A test that is not a scenario has none.
     """
-    claims = _declared_claims(session.run).get(nodeid)
+    claims = _declared_claims(session.run_folder).get(nodeid)
     if not claims:
         return
     died_as, reason = f"{nodeid}{DIED}", "the worker that ran the scenario died"
     with contextlib.suppress(OSError):
-        rundir.scenario_dir(session.run, nodeid).rename(rundir.scenario_dir(session.run, died_as))
+        rundir.scenario_dir(session.run_folder, nodeid).rename(
+            rundir.scenario_dir(session.run_folder, died_as)
+        )
     declared = [session.claims[claim] for claim in claims]
     judged = without_running(declared, "gap", reason)
-    store_skipped(session.run, died_as, judged, session.claims, session.options)
-    allure.write_broken(session.run, died_as, claims, reason, session.claims)
+    store_skipped(session.run_folder, died_as, judged, session.claims, session.options)
+    allure.write_broken(session.run_folder, died_as, claims, reason, session.claims)
 
 
 def write_results(session: Session) -> None:
     """Tear down labs that outlived their worker, and write the run's facts, verdicts and times."""
     orphaned_labs = _tear_down_labs(session)
     if orphaned_labs:
-        session.say(f"ended labs of workers that are gone: {', '.join(orphaned_labs)}")
+        session.say(f"stopped labs of dead workers: {', '.join(orphaned_labs)}")
     for line in _heal_zones(session):
         session.say(line)
-    selected = sorted(session.selected or _read_file(session.run, SELECTED).split())
-    reason = _read_file(session.run, rundir.BROKEN_OFF)
-    scenarios = _declared_claims(session.run)
-    shutil.rmtree(session.run / sharing.FOLDER, ignore_errors=True)
+    selected = sorted(session.selected or _read_file(session.run_folder, SELECTED_CLAIMS_FILE).split())
+    reason = _read_file(session.run_folder, rundir.BROKEN_OFF)
+    scenarios = _declared_claims(session.run_folder)
+    shutil.rmtree(session.run_folder / sharing.FOLDER, ignore_errors=True)
     durations_s = dict(session.recorder.durations(scenarios))
-    if not session.options.is_ours:
+    if not session.options.starts_lab:
         durations_s.pop(planning.START, None)
     with contextlib.suppress(OSError):
-        planning.write_times(session.run, durations_s)
+        planning.write_times(session.run_folder, durations_s)
     _write_run(session, selected, reason)
-    _write_table(session.run)
+    _write_table(session.run_folder)
 
 
 def _heal_zones(session: Session) -> Iterator[str]:
@@ -68,7 +70,9 @@ def _heal_zones(session: Session) -> Iterator[str]:
     lab = session.options.lab
     if not session.options.zone:
         return
-    leased = {path.stem.removeprefix(f"{lab}-") for path in (session.run / "labs").glob(f"{lab}-*.json")}
+    leased = {
+        path.stem.removeprefix(f"{lab}-") for path in (session.run_folder / "labs").glob(f"{lab}-*.json")
+    }
     for zone in sorted(leased & {entry.lease for entry in Ledger(lab).unfinished()}):
         try:
             registry.heal(lab, zone)
@@ -78,13 +82,13 @@ def _heal_zones(session: Session) -> Iterator[str]:
 
 def _tear_down_labs(session: Session) -> list[str]:
     """Tear down the labs that this run started and that outlived their worker; return their names."""
-    if not session.options.is_ours:
+    if not session.options.starts_lab:
         return []
-    labs = session.run / "labs"
+    labs = session.run_folder / "labs"
     own = {path.name for path in labs.glob("*") if path.is_dir()}
     orphaned = sorted(own & set(registry.running()))
     for name in orphaned:
-        # The worker that would have kept the logs is gone.
+        # The worker that would have kept the logs has died.
         with (
             contextlib.suppress(Problem, OutsideError, OSError),
             contextlib.closing(registry.attach(name)) as lab,
@@ -97,14 +101,14 @@ def _tear_down_labs(session: Session) -> list[str]:
 
 def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
     """Merge the workers' verdicts, and write the run's facts."""
-    run, options = session.run, session.options
+    run, options = session.run_folder, session.options
     rundir.create(run)
     rundir.merge_verdicts(run)
     shard = rundir.read_shard(run)
     labs = [rundir.read_json(path) for path in sorted((run / "labs").glob("*.json"))]
     facts = rundir.RunFacts(
         run=run.name,
-        began=session.began.isoformat(),
+        began=session.started_at.isoformat(),
         ended=datetime.now(UTC).isoformat(),
         lab=options.kind,
         profile=options.profile,

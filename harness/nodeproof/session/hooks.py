@@ -85,7 +85,7 @@ class RunHooks:
         """Schedule scenarios by the plan of the run."""
         if not is_planned(config):
             return None
-        return PlanScheduling(config, lambda: worker_of(self._session.run))
+        return PlanScheduling(config, lambda: worker_of(self._session.run_folder))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
@@ -160,7 +160,7 @@ class RunHooks:
     def pytest_sessionfinish(self) -> None:
         """End this process's lab; the controller, or a session without workers, also writes the results."""
         session = self._session
-        if not session.run.is_dir():
+        if not session.run_folder.is_dir():
             return
         try:
             if session.provider is not None:
@@ -174,7 +174,7 @@ class RunHooks:
         self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
     ) -> None:
         """Print deviating and open claims, and the counts."""
-        run = self._session.run
+        run = self._session.run_folder
         if self._session.is_worker or not (run / "verdicts.json").exists():
             return
         options = {"table": finish.whole_table, "settings": finish.settings}

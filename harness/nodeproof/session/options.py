@@ -76,7 +76,7 @@ class Options:
     checkout: Checkout | None = None
 
     @property
-    def is_ours(self) -> bool:
+    def starts_lab(self) -> bool:
         """Whether the run starts the lab, and thus ends it."""
         return self.lab in KINDS
 
@@ -119,7 +119,7 @@ def dry_run(options: Options, report: Callable[[str], None]) -> Options:
     Raises:
         Problem: The executables cannot be obtained, or one refuses a setting.
     """
-    if not options.is_ours or not options.overrides.texts:
+    if not options.starts_lab or not options.overrides.texts:
         return options
     components = options.obtain(report)
     kind, profile = KINDS[options.kind], profile_named(options.profile)
@@ -163,7 +163,7 @@ def resolve(options: Options, workers: int = 0) -> Options:
         check_version(options.kubernetes_version)
     if options.nodes:
         KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
-    if not options.is_ours:
+    if not options.starts_lab:
         return _resolve_running(options, workers)
     checkout = options.checkout or checkout_of(options.source, options.components, options.kubernetes_version)
     version = checkout.version if checkout else options.kubernetes_version

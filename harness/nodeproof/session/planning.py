@@ -19,7 +19,16 @@ from nodeproof.labs.base.profiles import profile_named, symbols
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.formula import Term
 from nodeproof.model.needs import Needs
-from nodeproof.model.plan import NOT_HERE, Expected, Size, WorkerPlan, critical, divide, movable, shares
+from nodeproof.model.plan import (
+    NOT_HERE,
+    ScenarioEstimate,
+    Size,
+    WorkerPlan,
+    critical,
+    divide,
+    movable,
+    shares,
+)
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.report.plain import duration
@@ -131,10 +140,10 @@ def _read_times(path: Path) -> Mapping[str, float]:
         return {}
 
 
-def expect(
+def estimate_durations(
     scenarios: Iterable[pytest.Item], options: Options, durations_s: Mapping[str, float], common: Size
-) -> list[Expected]:
-    """Return what is expected of scenarios. One that can't prove anything here takes no time.
+) -> list[ScenarioEstimate]:
+    """Return the estimates of scenarios. One that can't prove anything here takes no time.
 
     Args:
         scenarios: the scenarios of the run.
@@ -142,20 +151,20 @@ def expect(
         durations_s: known durations (s), by scenario.
         common: size of a lab, or of a zone of the shared lab.
     """
-    return [_expect(item, options, durations_s, common) for item in scenarios]
+    return [_estimate(item, options, durations_s, common) for item in scenarios]
 
 
 def shards(
-    scenarios: Sequence[pytest.Item], options: Options, of: int, durations_s: Mapping[str, float]
-) -> tuple[tuple[Expected, ...], ...]:
+    scenarios: Sequence[pytest.Item], options: Options, count: int, durations_s: Mapping[str, float]
+) -> tuple[tuple[ScenarioEstimate, ...], ...]:
     """Divide all scenarios into shards of about the same length.
 
-    `of` is the number of shards. The known durations (s) must come from a file, not from this machine's own
-    runs, so that the result is the same on every machine.
+    `count` is the number of shards. The known durations (s) must come from a file, not from this machine's
+    own runs, so that the result is the same on every machine.
     """
     common = markers.common_size(map(markers.needs, scenarios), options)
-    expected = expect(scenarios, options, durations_s, common)
-    return divide(expected, of, start_s(options, durations_s))
+    estimates = estimate_durations(scenarios, options, durations_s, common)
+    return divide(estimates, count, start_s(options, durations_s))
 
 
 def read_times(path: Path) -> Mapping[str, float]:
@@ -184,10 +193,12 @@ def in_use(worker_plans: Iterable[WorkerPlan]) -> int:
     return sum(any(scenario.runs_here for scenario in worker_plan.scenarios) for worker_plan in worker_plans)
 
 
-def _expect(item: pytest.Item, options: Options, durations_s: Mapping[str, float], common: Size) -> Expected:
+def _estimate(
+    item: pytest.Item, options: Options, durations_s: Mapping[str, float], common: Size
+) -> ScenarioEstimate:
     missing = markers.why_unprovable(item, options)
     if missing is not None:
-        return Expected(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
+        return ScenarioEstimate(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
     needs = markers.needs(item)
     term = Term.of(needs.lasts) if needs.lasts else FAULTED if needs.faulted else QUICK
     measured = (durations_s[item.nodeid], "earlier runs") if item.nodeid in durations_s else None
@@ -196,7 +207,7 @@ def _expect(item: pytest.Item, options: Options, durations_s: Mapping[str, float
     affected = (targets(needs, size.nodes), markers.fault_names(item))
     own_size = None if size == common else size
     standing = markers.key(markers.standing(item))
-    return Expected(item.nodeid, lasts_s, source, needs.is_alone, *affected, own_size, standing)
+    return ScenarioEstimate(item.nodeid, lasts_s, source, needs.is_alone, *affected, own_size, standing)
 
 
 def targets(needs: Needs, nodes: int) -> str:
@@ -229,7 +240,7 @@ def in_item_order(items: Sequence[pytest.Item], worker_plan: WorkerPlan) -> tupl
     return (replace(worker_plan, scenarios=tuple(ordered)),)
 
 
-def _scenarios_of(worker_plans: Sequence[WorkerPlan]) -> Iterator[Expected]:
+def _scenarios_of(worker_plans: Sequence[WorkerPlan]) -> Iterator[ScenarioEstimate]:
     for worker_plan in worker_plans:
         yield from worker_plan.scenarios
 
@@ -317,7 +328,9 @@ def describe(
     )
 
 
-def _describe_place(scenarios: Sequence[Expected], options: Options, common: Size, zones_shared: int) -> str:
+def _describe_place(
+    scenarios: Sequence[ScenarioEstimate], options: Options, common: Size, zones_shared: int
+) -> str:
     """Describe the labs of a worker, and then its zone of the shared lab."""
     lab = f"{options.kind} lab, profile {options.profile}"
     lab = f"zone of lab {options.lab}, a {lab}" if options.zone else lab
@@ -328,7 +341,7 @@ def _describe_place(scenarios: Sequence[Expected], options: Options, common: Siz
     return ", then ".join(places)
 
 
-def _lab_sizes(scenarios: Iterable[Expected], common: Size, zones_shared: int) -> Sequence[Size]:
+def _lab_sizes(scenarios: Iterable[ScenarioEstimate], common: Size, zones_shared: int) -> Sequence[Size]:
     """Return the sizes of the labs that a worker does not share, in their order."""
     own = [
         scenario for scenario in scenarios if scenario.runs_here and (scenario.is_alone or not zones_shared)
@@ -336,7 +349,7 @@ def _lab_sizes(scenarios: Iterable[Expected], common: Size, zones_shared: int) -
     return list(dict.fromkeys(scenario.size or common for scenario in own))
 
 
-def _describe_scenarios(scenarios: Sequence[Expected]) -> Iterator[str]:
+def _describe_scenarios(scenarios: Sequence[ScenarioEstimate]) -> Iterator[str]:
     """Yield lines for a worker's scenarios, with what each may affect and its standing faults."""
     previous = ""
     for scenario in scenarios:

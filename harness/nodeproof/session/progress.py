@@ -55,7 +55,7 @@ class Progress:
 class ProgressWriter:
     """Writes the progress of one process.
 
-    It creates the folder with the first line. Once the folder is removed, nobody reads it any more.
+    It creates the folder with the first line. Once the folder is removed, there is no reader any more.
     """
 
     run: Path
@@ -83,7 +83,7 @@ class ProgressWriter:
             self._report(replace(self._progress, until_t=round(t, 3)))
 
     def say(self, line: str) -> bool:
-        """Report a message; return False if nobody reads it."""
+        """Report a message; return False if there is no reader."""
         return self._write({"message": line})
 
     def _report(self, progress: Progress) -> None:
@@ -186,7 +186,7 @@ class ScenarioLog:
             self._out.write(f"{line.plain}\n")
 
     def _print_detail(self, line: Text) -> None:
-        """Print what only interests somebody who watches: nothing in a log."""
+        """Print a line for a user at a terminal; a log does not get it."""
 
 
 class LiveDisplay(ScenarioLog):

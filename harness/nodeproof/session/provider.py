@@ -77,7 +77,7 @@ class LabOpener:
         self._heal_leftovers()
         options, run = self._labs.options, self._labs.run
         with self._startup_lock.alone():
-            handle = self._start(size) if options.is_ours else registry.attach(options.lab)
+            handle = self._start(size) if options.starts_lab else registry.attach(options.lab)
             try:
                 if options.zone:
                     handle.lease("" if options.zone == ANY else options.zone)
@@ -86,7 +86,7 @@ class LabOpener:
             except Problem:
                 handle.close()
                 raise
-        return (OwnLab if options.is_ours else AttachedLab)(handle, size, run, self._report)
+        return (OwnLab if options.starts_lab else AttachedLab)(handle, size, run, self._report)
 
     def lease_zone(self) -> WorkerLab:
         """Lease a zone of the shared lab, which is started if there is none yet.
@@ -108,7 +108,7 @@ class LabOpener:
         self._startup_lock.wait(self._report)
 
     def _heal_leftovers(self) -> None:
-        """Heal what earlier runs left in labs that nobody uses. Raises Problem."""
+        """Heal what earlier runs left in unused labs. Raises Problem."""
         options = self._labs.options
         registry.heal_abandoned(options.lab, self._report)
         if options.zone:
@@ -261,7 +261,7 @@ class LabProvider:
 
     def _leave_own(self, lab: WorkerLab) -> None:
         """End the own lab, or keep it for a retry: a new start would hold back all workers."""
-        if self._retries.need_own_lab:
+        if self._retries.needs_dedicated_lab:
             with contextlib.suppress(*LAB_ERRORS):
                 lab.leave()
                 return

@@ -33,11 +33,11 @@ from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
 from nodeproof.session.provider import LabOpener, LabProvider, RunLabs
 from nodeproof.session.sharing import Retries, Throttle
 
-SELECTED = "selected-claims"
+SELECTED_CLAIMS_FILE = "selected-claims"
 _SAMPLE_S = 1.0
 """Time (s) for which the machine's load is sampled before a run."""
-_BUSY = 0.2
-"""Share of the processors used by other programs above which a run warns of it."""
+_BUSY_SHARE = 0.2
+"""CPU share used by other programs above which a run prints a warning."""
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Session:
 
     options: Options
     claims: dict[str, Claim]
-    run: Path
-    began: datetime
+    run_folder: Path
+    started_at: datetime
     command: str
     is_worker: bool
     say: Callable[[str], None]
@@ -60,12 +60,12 @@ class Session:
     selected: set[str] = field(default_factory=set)
     worker_plans: tuple[WorkerPlan, ...] = ()
     size: Size = field(default_factory=lambda: Size(2, 1))
-    """Size of a lab, or of a zone of the shared lab, for scenarios without a lab size of their own."""
+    """Size of a lab, or of a zone of the shared lab, for scenarios that need no dedicated lab size."""
     zones_shared: int = 0
     """Number of zones in the shared lab; 0 if there is none."""
     shard: Shard | None = None
     """This run's shard, with the contents of all shards; None if the run is not sharded."""
-    shards_last_s: tuple[float, ...] = ()
+    shard_durations_s: tuple[float, ...] = ()
     """Expected duration (s) of each shard with one worker."""
     provider: LabProvider | None = None
     progress: ProgressWriter | None = None
@@ -74,15 +74,15 @@ class Session:
     @property
     def start_s(self) -> float:
         """Expected duration (s) of a lab start; 0 on a running lab."""
-        return planning.start_s(self.options, self.durations_s) if self.options.is_ours else 0.0
+        return planning.start_s(self.options, self.durations_s) if self.options.starts_lab else 0.0
 
     def is_alone(self, nodeid: str) -> bool:
-        """Return whether the scenario has a lab to itself."""
+        """Return whether the scenario has a dedicated lab."""
         planned = (scenario for worker_plan in self.worker_plans for scenario in worker_plan.scenarios)
         return any(scenario.is_alone for scenario in planned if scenario.scenario == nodeid)
 
     def shares_later(self, nodeid: str) -> bool:
-        """Return whether the scenario has a lab to itself, and its worker later needs a shared zone."""
+        """Return whether the scenario has a dedicated lab, and its worker later needs a shared zone."""
         for worker_plan in self.worker_plans:
             if any(scenario.scenario == nodeid and scenario.is_alone for scenario in worker_plan.scenarios):
                 return shares(worker_plan, self.worker_plans)
@@ -93,16 +93,16 @@ class Session:
         if self.provider is None:
             if self.is_worker:
                 raise_priority()
-            workers = planning.in_use(self.worker_plans) if self.options.is_ours else 0
-            labs = RunLabs(self.options, self.run, self.size, self.zones_shared, workers)
+            workers = planning.in_use(self.worker_plans) if self.options.starts_lab else 0
+            labs = RunLabs(self.options, self.run_folder, self.size, self.zones_shared, workers)
             opener = LabOpener(labs, self.throttle, self.say)
             self.provider = LabProvider(opener, self.throttle, self.retries, self.say)
         return self.provider
 
     def abort(self, reason: str) -> NoReturn:
-        """End the session, as its environment is unsuitable; a file passes the reason to the controller."""
+        """Abort the session with exit code 2; xdist workers pass the reason to the controller in a file."""
         reason = printable(redact.text(reason))
-        (self.run / rundir.BROKEN_OFF).write_text(reason)
+        (self.run_folder / rundir.BROKEN_OFF).write_text(reason)
         self.say(reason)
         pytest.exit(f"nodeproof: {reason}", returncode=2)
 
@@ -128,32 +128,37 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     for claim in options.claims:
         catalogue.find_judged(claim, claims)
     worker: Mapping[str, Any] | None = getattr(config, "workerinput", None)
-    top = config.rootpath if config.inipath else config.invocation_params.dir
-    out = top / config.getini("nodeproof_out")
-    name = worker["nodeproof_run"] if worker else config.getoption("run")
-    run = folder or (Path(name) if name else rundir.new_folder(out, options.profile_name, options.kind))
+    root = config.rootpath if config.inipath else config.invocation_params.dir
+    output_folder = root / config.getini("nodeproof_out")
+    run_name = worker["nodeproof_run"] if worker else config.getoption("run")
+    run_folder = folder or (
+        Path(run_name) if run_name else rundir.new_folder(output_folder, options.profile_name, options.kind)
+    )
     durations_s = worker.get("nodeproof_durations_s") if worker else None
     if durations_s is None:
-        durations_s = planning.durations(config.getoption("times"), out, options)
-    progress, recorder = _progress_of(config, run), DurationRecorder()
+        # `--times FILE` has the durations to plan with.
+        durations_s = planning.durations(config.getoption("times"), output_folder, options)
+    progress, recorder = _progress_of(config, run_folder), DurationRecorder()
     if worker is None:
         config.pluginmanager.register(recorder)
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
-    if worker is not None and options.is_ours:
+    if worker is not None and options.starts_lab:
         options = replace(options, overrides=Overrides(**worker.get("nodeproof_overrides", {})))
     elif not config.option.collectonly:
         options = dry_run(options, say)
     return Session(
         options=options,
         claims=claims,
-        run=run,
-        began=datetime.now(UTC),
+        run_folder=run_folder,
+        started_at=datetime.now(UTC),
         command=" ".join(["pytest", *config.invocation_params.args]),
         is_worker=worker is not None,
         say=say,
         durations_s=durations_s,
-        throttle=Throttle(run / sharing.FOLDER, worker["workerid"] if worker else "run", workers(config)),
-        retries=Retries(run / sharing.FOLDER),
+        throttle=Throttle(
+            run_folder / sharing.FOLDER, worker["workerid"] if worker else "run", workers(config)
+        ),
+        retries=Retries(run_folder / sharing.FOLDER),
         recorder=recorder,
         progress=progress,
     )
@@ -162,7 +167,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
 def worker_input(config: pytest.Config, session: Session) -> Mapping[str, object]:
     """Return what the workers of a run need to know of it: they must compute the same plan."""
     return {
-        "nodeproof_run": str(session.run),
+        "nodeproof_run": str(session.run_folder),
         "nodeproof_overrides": asdict(session.options.overrides),
         "nodeproof_checkout": asdict(checkout) if (checkout := session.options.checkout) else None,
         "nodeproof_durations_s": dict(session.durations_s),
@@ -172,7 +177,7 @@ def worker_input(config: pytest.Config, session: Session) -> Mapping[str, object
 
 
 def handle_signals(config: pytest.Config) -> None:
-    """Let SIGTERM and SIGHUP end this session like Ctrl-C, and let no second one break off the clean-up."""
+    """Let SIGTERM and SIGHUP end this session like Ctrl-C, and ignore further signals during cleanup."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def restore() -> None:
@@ -229,7 +234,7 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
     scenarios = list(filter(is_scenario, items))
     options, shared = session.options, is_planned(config) and _may_share(session.options)
     session.size = markers.common_size(map(markers.needs, scenarios), options)
-    expected = planning.expect(scenarios, options, session.durations_s, session.size)
+    expected = planning.estimate_durations(scenarios, options, session.durations_s, session.size)
     if not shared:
         expected = [replace(scenario, is_alone=False) for scenario in expected]
     start_s = planning.start_s(options, session.durations_s)
@@ -267,48 +272,50 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     Raises:
         Problem: A shard would have nothing to run.
     """
-    number, of = parse(config.getoption("shard"))
+    number, shard_count = parse(config.getoption("shard"))
     scenarios = list(filter(is_scenario, items))
     durations_s = session.durations_s if config.getoption("times") else planning.shipped(session.options)
-    divided = planning.shards(scenarios, session.options, of, durations_s)
-    own = {expected.scenario for expected in divided[number - 1]}
-    if not all(divided):
+    shards = planning.shards(scenarios, session.options, shard_count, durations_s)
+    own_nodeids = {expected.scenario for expected in shards[number - 1]}
+    if not all(shards):
         raise Problem(
-            f"{of} shards of {len(scenarios)} scenarios: some would have nothing to run", "--shard",
+            f"{shard_count} shards of {len(scenarios)} scenarios: some would have nothing to run", "--shard",
             f"use at most {len(scenarios)} shards",
         )  # fmt: skip
     claims = _declared_claims(items)
     parts = tuple(
-        {expected.scenario: tuple(claims[expected.scenario]) for expected in part} for part in divided
+        {expected.scenario: tuple(claims[expected.scenario]) for expected in shard} for shard in shards
     )
     options = session.options
-    facts = (options.kind, options.profile, options.kubernetes_version, session.began.isoformat())
-    session.shard = Shard(number, *facts, options.claims, parts, options.overrides.texts)
-    session.shards_last_s = tuple(sum(expected.lasts_s for expected in part) for part in divided)
-    others = {item for item in items if item.nodeid not in own and (item in scenarios or number > 1)}
-    deselect(config, items, others)
+    identity = (options.kind, options.profile, options.kubernetes_version, session.started_at.isoformat())
+    session.shard = Shard(number, *identity, options.claims, parts, options.overrides.texts)
+    session.shard_durations_s = tuple(sum(expected.lasts_s for expected in shard) for shard in shards)
+    other_items = {
+        item for item in items if item.nodeid not in own_nodeids and (item in scenarios or number > 1)
+    }
+    deselect(config, items, other_items)
 
 
 def _may_share(options: Options) -> bool:
-    """Return whether workers may use zones of one lab, as no option determines the labs."""
-    is_free = options.is_ours and not options.nodes and not options.zones
-    return is_free and kind_named(options.kind).limits.zones_per_core > 0
+    """Return whether workers may use zones of one lab: no option fixes the lab, its nodes or its zones."""
+    has_default_size = options.starts_lab and not options.nodes and not options.zones
+    return has_default_size and kind_named(options.kind).limits.zones_per_core > 0
 
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
     """Create the run's folder, write the plan, and let Allure write its results there."""
-    rundir.create(session.run)
-    rundir.write_json(session.run / rundir.DECLARED, _declared_claims(items))
+    rundir.create(session.run_folder)
+    rundir.write_json(session.run_folder / rundir.DECLARED, _declared_claims(items))
     if session.shard is not None:
         # `nodeproof merge` needs to know what should run here, even if this run is aborted.
-        rundir.write_shard(session.run, session.shard)
-    (session.run / SELECTED).write_text("\n".join(sorted(session.selected)))
+        rundir.write_shard(session.run_folder, session.shard)
+    (session.run_folder / SELECTED_CLAIMS_FILE).write_text("\n".join(sorted(session.selected)))
     if len(session.worker_plans) == 1 or is_planned(config):
-        planning.write(session.run, session.worker_plans, session.start_s)
+        planning.write(session.run_folder, session.worker_plans, session.start_s)
     if not config.getoption("allure_report_dir", default=None):
         allure = config.pluginmanager.get_plugin("allure_pytest")
         if allure is not None:
-            config.option.allure_report_dir = str(session.run / "allure-results")
+            config.option.allure_report_dir = str(session.run_folder / "allure-results")
             allure.pytest_configure(config)
     if config.getoption("allure_report_dir", default=None):
         scenario_report.redact_allure(config)
@@ -328,10 +335,10 @@ def is_planned(config: pytest.Config) -> bool:
 
 
 def check_load(session: Session, max_workers: int) -> None:
-    """Sample the machine's load before the run, set the number of workers to begin with, and warn of load."""
+    """Sample the machine's load before the run, set the initial number of workers, and warn of load."""
     share = busy_share(_SAMPLE_S)
-    sharing.allow(session.run / sharing.FOLDER, initial(max_workers, share))
-    if share > _BUSY:
+    sharing.allow(session.run_folder / sharing.FOLDER, initial(max_workers, share))
+    if share > _BUSY_SHARE:
         session.say(
             f"this machine is busy: other programs use {share * 100:.0f} % of its processors; "
             f"the run may take up to {1 / max(1 / max_workers, 1 - share):.1f} times as long"
@@ -339,7 +346,7 @@ def check_load(session: Session, max_workers: int) -> None:
 
 
 def report_shutdown(config: pytest.Config) -> None:
-    """Tell a user who presses Ctrl-C again that the shutdown goes on, and which faults are active."""
+    """Print after a second Ctrl-C that the shutdown continues, and the active faults."""
     session = config.stash.get(SESSION, None)
     if session is None:
         return
@@ -351,7 +358,7 @@ def report_shutdown(config: pytest.Config) -> None:
 def _printer(config: pytest.Config, display: ProgressWriter | LiveDisplay | None) -> Callable[[str], None]:
     """Return a function that prints a line at once.
 
-    It prints above the progress display if there is one, else on standard error, past pytest's capture.
+    It prints above the progress display if there is one, else on standard error, bypassing pytest's capture.
     """
     capture = config.pluginmanager.getplugin("capturemanager")
     shows_details = not config.getoption("shipped") or config.option.verbose > 0

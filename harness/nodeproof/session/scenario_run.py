@@ -83,7 +83,7 @@ class ScenarioRun:
             handle = self._prepare_lab()
             missing = markers.lacks_features(self.item, handle.features)
             progress = (session.progress.step, session.progress.until) if session.progress else (allure.step,)
-            lab = Lab(handle, rundir.scenario_dir(session.run, self.nodeid), needs, *progress)
+            lab = Lab(handle, rundir.scenario_dir(session.run_folder, self.nodeid), needs, *progress)
         except (TooFewNodes, StandingFaultFailed) as problem:
             self._store_unrecorded(problem)
             raise Unproven(str(problem)) from problem
@@ -131,8 +131,8 @@ class ScenarioRun:
         history, configuration = lab.history(), lab.configuration
         broken = f"{type(error).__name__}: {error}" if error else ""
         judged = close(self.claims, judge.judgments, history, configuration, broken)
-        scenario_report.store(session.run, self.nodeid, judged, session.claims, configuration, history)
-        scenario_report.attach(session.run, self.nodeid, judged, configuration)
+        scenario_report.store(session.run_folder, self.nodeid, judged, session.claims, configuration, history)
+        scenario_report.attach(session.run_folder, self.nodeid, judged, configuration)
         is_expected = error is None and judged.worst().outcome == "conforms"
         provider = session.lab_provider()
         if provider.lab is not None:
@@ -175,7 +175,7 @@ class ScenarioRun:
     def retry(self, tries: int) -> None:
         """Run the scenario again; its earlier recording moves to where no verdict is read from."""
         self.tries = tries
-        rundir.put_aside(self.session.run, self.nodeid)
+        rundir.put_aside(self.session.run_folder, self.nodeid)
         ours = (ENDED, LABEL, WAITED)
         self.item.user_properties[:] = [pair for pair in self.item.user_properties if pair[0] not in ours]
         set_current_item(self.item)
@@ -207,7 +207,9 @@ class ScenarioRun:
 
     def _store_skipped(self, judged: JudgedScenario) -> None:
         session = self.session
-        scenario_report.store_skipped(session.run, self.nodeid, judged, session.claims, session.options)
+        scenario_report.store_skipped(
+            session.run_folder, self.nodeid, judged, session.claims, session.options
+        )
 
     def _decide_retry(self, judged: JudgedScenario, *, watch_broke: bool = False) -> None:
         """Decide whether the scenario will be retried: never if a claim deviates.
@@ -222,7 +224,7 @@ class ScenarioRun:
         self.retry_reason = "the host was too loaded" if is_loaded else "a watch broke"
         if is_loaded and tries_left <= 0 and judged.worst().outcome != "deviates":
             processes = busiest(_BUSIEST, _SAMPLE_S, os.getppid() if self.session.is_worker else os.getpid())
-            rundir.write_json(self.session.run / rundir.BUSIEST, processes)
+            rundir.write_json(self.session.run_folder / rundir.BUSIEST, processes)
 
 
 def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: bool) -> None:
@@ -266,7 +268,7 @@ def run_postponed(session: Session, items: Sequence[pytest.Item]) -> None:
         session: the session of this worker.
         items: all items of the run.
     """
-    if not session.run.exists():
+    if not session.run_folder.exists():
         # Nothing ran, as in `nodeproof plan`.
         return
     by_nodeid = {item.nodeid: item for item in items}

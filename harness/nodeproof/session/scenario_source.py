@@ -22,7 +22,7 @@ def claim_ids(scenario: Callable[..., object]) -> tuple[str, ...]:
     An id is the string literal in a call `claim("page.sentence")`.
 
     Raises:
-        Problem: An id is no string literal.
+        Problem: An id is not a string literal.
     """
     path = _file_of(scenario)
     calls = (node for node in _nodes(scenario) if isinstance(node, ast.Call) and _is_claim_call(node))
@@ -52,7 +52,7 @@ def _id_in(call: ast.Call, path: Path) -> str:
         case ast.Call(args=[ast.Constant(value=str(claim))], keywords=[]):
             return claim
     raise Problem(
-        "the id of a claim is no string literal", f"{path}:{call.lineno}", 'write claim("page.sentence")'
+        "the id of a claim must be a string literal", f"{path}:{call.lineno}", 'write claim("page.sentence")'
     )
 
 

@@ -246,7 +246,7 @@ class Throttle:
         if not self._takes_turn():
             report(Detail("waiting: the machine has no capacity for another scenario"))
             if not wait_until(self._takes_turn, self.timeout_s, _PERIOD_S):
-                report(f"no turn within {self.timeout_s:g} s: starting without one")
+                report(f"no capacity after {self.timeout_s:g} s: starting anyway")
                 self._write(waits_since_t=None, is_running=True)
         self._ended = threading.Event()
         threading.Thread(target=self._report_slack, args=(slack_share, self._ended), daemon=True).start()
@@ -319,7 +319,7 @@ class Throttle:
                 return
             # A lab without an answer is at least as late as before.
             before, last = last, last if share is None else share
-            # A single late wake-up is no load; a lasting load shows in two reports.
+            # A single late wake-up is not a load; a lasting load shows in two reports.
             self._write(slack_share=round(min(before, last), 3), reported_t=time.monotonic())
 
     def _allowance(self) -> Allowance:
@@ -381,7 +381,7 @@ class Retries:
         self._own: list[Retry] = []
 
     @property
-    def need_own_lab(self) -> bool:
+    def needs_dedicated_lab(self) -> bool:
         """Whether this worker will retry a scenario in a lab of its own."""
         return bool(self._own)
 

@@ -141,7 +141,7 @@ class WorkerLab(ABC):
         self.handle.tidy()
 
     def end(self) -> None:
-        """Heal the standing faults and give the lab up; it ends if nobody else uses it.
+        """Heal the standing faults and give the lab up; it ends if no other process uses it.
 
         Raises:
             Problem, OutsideError, OSError: Something failed; the lab is given up all the same.
@@ -174,10 +174,12 @@ class WorkerLab(ABC):
         self.handle.prepare()
 
     def _check_in_service(self) -> None:
-        """Check that all nodes are in service: nobody but this run uses them. Raises Problem."""
+        """Check that all nodes are in service: only this run uses them. Raises Problem."""
         if self.handle.out_of_service:
             nodes = f"out of service: {with_reasons(self.handle.out_of_service)}"
-            raise Problem(nodes, f"lab {self.handle.name}", "see the previous scenario of this worker")
+            raise Problem(
+                nodes, f"lab {self.handle.name}", "see the log of the previous scenario; run `nodeproof heal`"
+            )
 
     @abstractmethod
     def _release(self) -> None:

@@ -104,12 +104,12 @@ class Log(Source):
         self, context: SourceContext, messages: Sequence[Message], until_t: float
     ) -> list[Lost]:
         """Return the times since the start of the recording for which the log may be incomplete."""
-        whole_since_t = messages[0].t if messages else until_t
+        complete_since_t = messages[0].t if messages else until_t
         if joined(context.history, self._node) and not _earlier(context.lab, self.component).exists():
-            whole_since_t = context.history.began_t
+            complete_since_t = context.history.began_t
         name = f"the log of {self.component}"
         lost = [*self._truncated(context), *self._torn_lines(context, messages, until_t)]
-        return [*possible_losses(context, name, whole_since_t, until_t), *lost]
+        return [*possible_losses(context, name, complete_since_t, until_t), *lost]
 
     def _truncated(self, context: SourceContext) -> Iterator[Lost]:
         """Yield the time of a truncation of the log."""

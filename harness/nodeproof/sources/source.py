@@ -89,12 +89,14 @@ shortened, by many megabytes.
 """
 
 
-def possible_losses(context: SourceContext, record: str, whole_since_t: float, until_t: float) -> list[Lost]:
+def possible_losses(
+    context: SourceContext, record: str, complete_since_t: float, until_t: float
+) -> list[Lost]:
     """Return possible losses of a log or journal: before its start (s), or due to a full memory."""
     began_t = context.history.began_t
     losses = []
-    if whole_since_t > began_t:
-        losses.append(Lost(began_t, whole_since_t, f"{record} starts after the recording"))
+    if complete_since_t > began_t:
+        losses.append(Lost(began_t, complete_since_t, f"{record} starts after the recording"))
     return [*losses, *memory_losses(context, until_t)]
 
 
@@ -141,8 +143,8 @@ def _whole_since(history: History, node: str, clock: BootClock, begins_t: float)
     boot_times = [
         entry.t for entry in boot_entries if entry.t <= begins_t or entry.data["step"] == "restored"
     ]
-    is_whole = begins_t - clock.offset_s < _JOURNAL_BEGINS_S
-    return boot_times[-1] if boot_times and is_whole else begins_t
+    is_complete = begins_t - clock.offset_s < _JOURNAL_BEGINS_S
+    return boot_times[-1] if boot_times and is_complete else begins_t
 
 
 def joined(history: History, node: str) -> bool:

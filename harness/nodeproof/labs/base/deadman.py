@@ -1,4 +1,4 @@
-"""The lab's dead-man's switches: they heal faults whose harness is gone."""
+"""The lab's dead-man's switches: they heal faults whose harness has exited or hangs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _RETRY_PERIOD_S = 1.0
 
 @dataclass
 class _Switch:
-    """One arming of a fault's switch; `over` is set once it is renewed or disarmed."""
+    """One arming of a fault's switch, due at `due_t` (s) of the monotonic clock.
+
+    `cancelled` is set once the switch is renewed or disarmed.
+    """
 
     fault: Mapping[str, Json]
     due_t: float
-    over: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class Deadman:
@@ -40,52 +43,55 @@ class Deadman:
 
         Raises Problem if it was disarmed before: a late renewal must not arm it again.
         """
-        name = str(fault["id"])
+        fault_id = str(fault["id"])
         with self._lock:
-            if ttl_s > 0 and name in self._disarmed:
-                message = f"the switch of fault {name} was disarmed"
+            if ttl_s > 0 and fault_id in self._disarmed:
+                message = f"the switch of fault {fault_id} was disarmed"
                 raise Problem(message, f"dead-man's switch of {fault['node']}", "inject a new fault")
-            previous = self._switches.pop(name, None)
+            previous = self._switches.pop(fault_id, None)
             if previous is not None:
-                previous.over.set()
+                previous.cancelled.set()
             if ttl_s <= 0:
-                self._faults.pop(name, None)
-                self._disarmed.add(name)
+                self._faults.pop(fault_id, None)
+                self._disarmed.add(fault_id)
                 return
-            self._faults.setdefault(name, dict(fault))
-            self._switches[name] = switch = _Switch(dict(fault), time.monotonic() + ttl_s)
+            self._faults.setdefault(fault_id, dict(fault))
+            self._switches[fault_id] = switch = _Switch(dict(fault), time.monotonic() + ttl_s)
         threading.Thread(target=self._wait, args=(switch, ttl_s), daemon=True).start()
 
     def armed(self) -> Mapping[str, float]:
         """Return the armed switches and the seconds that each has left."""
         now = time.monotonic()
         with self._lock:
-            return {name: round(switch.due_t - now, 1) for name, switch in self._switches.items()}
+            return {fault_id: round(switch.due_t - now, 1) for fault_id, switch in self._switches.items()}
 
     def faults(self) -> list[Mapping[str, Json]]:
-        """Return the faults that were armed and never disarmed, oldest first: their heal is unproven."""
+        """Return the faults that were armed and never disarmed, oldest first.
+
+        No probe confirmed that they are healed.
+        """
         with self._lock:
             return list(self._faults.values())
 
     def _wait(self, switch: _Switch, ttl_s: float) -> None:
-        if switch.over.wait(ttl_s):
+        if switch.cancelled.wait(ttl_s):
             return
         self._log("deadman", switch)
         # Retry any error without a limit: the target may be recovering itself, such as a node that boots.
-        # This thread ends with the lab, the switch or the fault.
+        # The thread ends when the lab's process exits, the switch is cancelled, or healing succeeds.
         is_first = True
         while True:
             try:
                 self._heal(switch.fault)
                 break
             except Exception as error:
-                if switch.over.is_set():
+                if switch.cancelled.is_set():
                     break
                 if is_first:
                     reason = str(error).partition("\n")[0] or type(error).__name__
                     self._log("deadman-failed", switch, reason=reason)
                 is_first = False
-            switch.over.wait(_RETRY_PERIOD_S)
+            switch.cancelled.wait(_RETRY_PERIOD_S)
         with self._lock:
             if self._switches.get(str(switch.fault["id"])) is switch:
                 del self._switches[str(switch.fault["id"])]

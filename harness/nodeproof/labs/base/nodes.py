@@ -109,7 +109,7 @@ class Nodes(Protocol):
         ...
 
     def runs_on_kvm(self) -> bool | None:
-        """Return whether the nodes run on KVM; None if they are no virtual machines."""
+        """Return whether the nodes run on KVM; None if they are not virtual machines."""
         ...
 
 

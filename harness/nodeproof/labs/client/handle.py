@@ -476,7 +476,7 @@ def _sleep_until(t: float) -> None:
 
 
 def sentinel_node(nodes: Sequence[str], targets: Sequence[str]) -> str:
-    """Return a node for the sentinel that is no target of the scenario's faults.
+    """Return a node for the sentinel that is not a target of the scenario's faults.
 
     If all are targets, return the first: only the API server handles the sentinel's objects.
     """

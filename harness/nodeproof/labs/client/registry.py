@@ -22,8 +22,8 @@ from nodeproof.root import become_root, root_prefix
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 
 Json = Any
-STILLBORN_S = 30.0
-"""The age at which a folder without a lab's name will never get one."""
+UNNAMED_AFTER_S = 30.0
+"""Age (s) at which a folder without a lab's name will never get one."""
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")
 
 
@@ -158,7 +158,7 @@ def unswept_folders() -> list[Path]:
         return []
     # Until a folder gets its name, it is owned by root.
     unnamed = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) in (os.getuid(), 0)]
-    return [path for path in unnamed if _age_s(path) > STILLBORN_S]
+    return [path for path in unnamed if _age_s(path) > UNNAMED_AFTER_S]
 
 
 def _owner(path: Path) -> int | None:

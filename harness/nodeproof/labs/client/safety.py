@@ -271,7 +271,7 @@ class Safety:
     def _heal(self, data: Mapping[str, Json]) -> bool:
         """Heal a fault from its ledger entry; return whether a probe proved it, or its node is gone.
 
-        An entry that is no fault, or cannot be healed now, stays open and does not block others.
+        An entry that is not a fault, or cannot be healed now, stays open and does not block others.
         """
         if data.get("fault") in _CLUSTER_CHANGES:
             return self._remove(data)

@@ -113,9 +113,11 @@ def _entry(entry: Json, where: str) -> Entry:
 
 
 def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int, int], where: str) -> int:
-    value, (least, most) = entry.get(key, without), limits
-    if key in entry and (type(value) is not int or not least <= value <= most):
-        raise Problem(f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {least} to {most}")
+    value, (minimum, maximum) = entry.get(key, without), limits
+    if key in entry and (type(value) is not int or not minimum <= value <= maximum):
+        raise Problem(
+            f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {minimum} to {maximum}"
+        )
     return int(value)
 
 
@@ -266,7 +268,7 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         _wait_socket(spec, child, startup)
         client = SupervisorClient(spec.dir / "s")
         hold = client.hold()
-        _wait_phase(client, kind_named(spec.kind).limits.ready_s)
+        _wait_phase(client, kind_named(spec.kind).limits.ready_timeout_s)
         lab = supervised(spec.dir, components, hold)
         # Scenarios wait for renewed Leases later: that takes up to ten seconds with `documented`.
         lab.wait_nodes_ready(unready=partial(_unready, lab) if spec.overrides.texts else workloads.not_ready)

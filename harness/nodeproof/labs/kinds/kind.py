@@ -1,6 +1,7 @@
-"""The interface of a kind of lab, and of a running lab as its kind reaches it, whoever runs it.
+"""The interface of a kind of lab, and of a running lab as its kind reaches it.
 
-A `Kind` is one object with everything that differs; no code checks a kind's name.
+A `Kind` is one object with everything that differs; no code checks a kind's name. It is neither kind
+(Kubernetes IN Docker) nor the kind of an API object.
 """
 
 from __future__ import annotations
@@ -95,15 +96,15 @@ class HostNeeds:
 class Limits:
     """The limits of a kind of lab.
 
-    `nodes` is the maximum number of nodes, `ready_s` the timeout until the lab serves, `node_mib` each node's
-    share of the lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of one lab, a
-    core supports in parallel without making verdicts unproven; 0 if zones are not shared. A scenario that
-    needs more than `common_nodes` gets a lab of its own size, or one resized for it. Runs without a number of
-    workers use as many as the host supports with `runs_in_parallel`, else one.
+    `nodes` is the maximum number of nodes, `ready_timeout_s` the timeout until the lab serves, `node_mib`
+    each node's share of the lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of
+    one lab, a core supports in parallel without making verdicts unproven; 0 if zones are not shared. A
+    scenario that needs more than `common_nodes` gets a lab of its own size, or one resized for it. Runs
+    without a number of workers use as many as the host supports with `runs_in_parallel`, else one.
     """
 
     nodes: int = 100
-    ready_s: float = 180.0
+    ready_timeout_s: float = 180.0
     node_mib: int = 64
     labs_per_core: float = 1.5
     zones_per_core: float = 5.0

@@ -157,7 +157,7 @@ def card_xml(described: str, card: str, link: str) -> str:
                 element.remove(link_element)
             _text(element, "link", state=link)
             return Tree.tostring(element, encoding="unicode")
-    raise ValueError(f"no card {card}")
+    raise ValueError(f"the machine has no network card with the address {card}")
 
 
 def parse_owner(metadata: str) -> str:

@@ -80,8 +80,8 @@ def _accelerator() -> Iterator[Finding]:
         elif hypervisor.DEVICE.exists():
             yield Finding(NOTE, f"{hypervisor.DEVICE} exists but cannot run a guest: {slow}")
         else:
-            mend = "with virtualization in the firmware: `modprobe kvm`"
-            yield Finding(NOTE, f"no {hypervisor.DEVICE}: {slow}", mend)
+            next_step = "with virtualization in the firmware: `modprobe kvm`"
+            yield Finding(NOTE, f"no {hypervisor.DEVICE}: {slow}", next_step)
 
 
 _TRIALS = (

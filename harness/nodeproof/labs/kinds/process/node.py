@@ -402,7 +402,9 @@ def _freeze(first: int, outer: Sequence[int]) -> None:
     _signal(outer, signal.SIGSTOP)
     if wait_until_empty(lambda: _stop_running(first), timeout_s=_STOP_TIMEOUT_S, period_s=0.01):
         raise Problem(
-            f"processes still run after {_STOP_TIMEOUT_S:g} s", f"node of process {first}", "thaw it"
+            f"processes still run {_STOP_TIMEOUT_S:g} s after SIGSTOP",
+            f"node whose first process is {first}",
+            "power the node off and on",
         )
 
 

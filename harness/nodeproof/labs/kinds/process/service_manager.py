@@ -40,8 +40,8 @@ class Unit:
 class ServiceManager:
     """Carries out the requests of one node's `systemctl` in their order, from its construction to `close`.
 
-    `power_lock` is held meanwhile. A request whose caller is gone, killed or lost with the node's power, has
-    no effect: it would act on whatever came after it.
+    `power_lock` is held meanwhile. A request whose caller exited, was killed, or lost its node's power has no
+    effect: it would act on whatever came after it.
     """
 
     def __init__(self, inside: Path, units: Mapping[str, Unit], power_lock: threading.Lock) -> None:
@@ -68,7 +68,7 @@ class ServiceManager:
                     self._answer(caller, argv)
 
     def _answer(self, caller: str, argv: list[str]) -> None:
-        """Carry out one request. Raises OSError, before it has an effect if the caller is gone."""
+        """Carry out one request. Raises OSError, before it has an effect if the caller has exited."""
         descriptor = os.open(self._folder / caller, os.O_WRONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "w", errors="replace") as answer:
             try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from nodeproof import hints
 from nodeproof.artifacts.components import Components
-from nodeproof.hints import VAGRANT as REMEDY
-from nodeproof.hints import clone, hint_for
+from nodeproof.hints import hint_for, repository_root
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.kinds.libvirt import kind as libvirt
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
@@ -26,34 +26,34 @@ def _make_nodes(environment: NodeEnvironment) -> Nodes:
 
 
 def _vagrantfile() -> str:
-    """Return where the project's Vagrantfile is. Raises Problem."""
-    checkout = clone()
-    if checkout is None or not (checkout / "Vagrantfile").is_file():
-        raise Problem("no Vagrantfile", "vagrant lab", hint_for(REMEDY))
-    return f"Vagrantfile in {checkout}"
+    """Return a line for `doctor` that names the Vagrantfile's folder. Raises Problem."""
+    root = repository_root()
+    if root is None or not (root / "Vagrantfile").is_file():
+        raise Problem("no Vagrantfile", "vagrant lab", hint_for(hints.VAGRANT))
+    return f"Vagrantfile in {root}"
 
 
-def _boots(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
+def _boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the golden image's files and the folder of the Vagrantfile. Raises Problem."""
-    check_tools(TOOLS, "vagrant lab", f"{hint_for(REMEDY)}, or see `nodeproof doctor`")
+    check_tools(TOOLS, "vagrant lab", f"{hint_for(hints.VAGRANT)}, or see `nodeproof doctor`")
     _vagrantfile()
-    return {**libvirt.boot_files(components, report), "vagrantfile": str(clone())}
+    return {**libvirt.boot_files(components, report), "vagrantfile": str(repository_root())}
 
 
 VAGRANT = replace(
     libvirt.LIBVIRT,
     name="vagrant",
-    # Of a shape, Vagrant gets memory and CPUs only.
+    # Vagrant configures only memory and CPUs of a machine, no NUMA nodes or kernel arguments.
     features=libvirt.LIBVIRT.features - {"shapes"},
     make_nodes=_make_nodes,
-    # Every machine boots, and Vagrant may have to create it twice.
-    limits=replace(libvirt.LIBVIRT.limits, ready_s=1200.0),
+    # No snapshots: each machine boots, and `vagrant up` may need a second try.
+    limits=replace(libvirt.LIBVIRT.limits, ready_timeout_s=1200.0),
     host=replace(
         libvirt.LIBVIRT.host,
         tools=(*libvirt.LIBVIRT.host.tools, *TOOLS),
         checks=(*libvirt.LIBVIRT.host.checks, _vagrantfile),
-        hint=REMEDY,
+        hint=hints.VAGRANT,
         is_checked_by_default=False,
     ),
-    boot_files=_boots,
+    boot_files=_boot_files,
 )

@@ -286,7 +286,7 @@ class VagrantNodes(Guests):
             spec, address = self._specs[name], addresses.get(name, "nowhere")
             machine_id = self._vagrant.machine_id(name)
             if not machine_id or machine_id != self._hypervisor.domains.uuid(name):
-                message = f"Vagrant's {name} is no machine of this lab's libvirt ({machine_id or 'no id'})"
+                message = f"Vagrant's {name} is not a machine of this lab's libvirt ({machine_id or 'no id'})"
                 raise Problem(message, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
             if address != spec.control_address:
                 message = f"Vagrant finds {name} at {address}, its lease is {spec.control_address}"
