@@ -81,10 +81,20 @@ def test_server_follows_no_link(run: Path, home: Path) -> None:
     (run / "site" / "k").symlink_to(home)
     (run / "site" / "key").symlink_to(home / ".ssh" / "id_ed25519")
     os.mkfifo(run / "site" / "pipe")
+    (run / "site" / "folder").mkdir()
+    (run / "site" / "folder" / "index.html").symlink_to(home / ".ssh" / "id_ed25519")
     with served(run) as connection:
         assert status_of(connection, "/") == 200
         assert status_of(connection, f"/scenarios/{rundir.slug(SCENARIO)}/timeline.svg") == 200
-        for path in ("/k/.ssh/id_ed25519", "/k/", "/key", "/pipe", "/../run.json", "/%2e%2e/run.json"):
+        for path in (
+            "/k/.ssh/id_ed25519",
+            "/k/",
+            "/key",
+            "/pipe",
+            "/folder/",
+            "/../run.json",
+            "/%2e%2e/run.json",
+        ):
             assert status_of(connection, path) == 404, path
         assert status_of(connection, f"/scenarios/{rundir.slug(SCENARIO)}/history.jsonl") == 404
 
