@@ -132,7 +132,7 @@ def test_continually_recreated_node_is_a_problem(monkeypatch: pytest.MonkeyPatch
             return node_created_at(self.now)
 
     monkeypatch.setattr(quarantine, "_TIMEOUT_S", 0.05)
-    with pytest.raises(Problem, match=r"one of a is younger than 71 s after a wait of 0[.]05 s"):
+    with pytest.raises(Problem, match=r"after 0[.]05 s, a Node of a is younger than 71 s"):
         waited(monkeypatch, Anew(SOME_BEGUN, {}), "a")
 
 
