@@ -226,17 +226,24 @@ NEVER = observations.not_listed("locks", NODE, "Unknown", HEALING)
 @pytest.mark.parametrize(
     "check", [LISTED, NEVER, SHOWN, observations.amounts_to("locks", NODE, 7, 7, BEGAN, HEALING)]
 )
-def test_repeated_observations_must_reach_the_end(check: Check) -> None:
+def test_repeated_observations_must_reach_both_ends(check: Check) -> None:
     value = "7" if check.name == "amounts-to" else LINE
     all_along = looks_on(2.0, 45.0, value)
     assert label(check, all_along) == "conforms"
     assert label(check, looks_on(3.0, 3.0, value)) == "unproven: gap"
     assert label(check, looks_on(10.3, 10.3, value)) == "unproven: gap"
+    assert label(check, looks_on(30.0, 45.0, value)) == "unproven: gap"
+    assert label(check, slow_look(10.1, 39.5, value)) == "unproven: gap"
     assert label(check, looks_on(2.0, 20.0, value)) == "unproven: gap"
     assert label(check, looks_on(2.0, 15.0, value), looks_on(36.0, 45.0, value)) == "unproven: gap"
     assert label(check, all_along, unanswered(20.1)) == "unproven: gap"
     assert label(check, all_along, unanswered(41.0)) == "conforms"
     assert label(check, looks_on(2.0, 20.0, value), unanswered(20.1), word_of(21.0)) == "deviates"
+
+
+def slow_look(asked_t: float, t: float, value: str) -> Tell:
+    """Record one periodic observation whose request took long."""
+    return lambda story: story.say(t, "observed", what="locks", subject=NODE, value=value, asked_t=asked_t)
 
 
 def word_of(t: float) -> Tell:
@@ -260,7 +267,7 @@ def test_observation_near_a_watched_end_may_lie_beyond_it(check: Check) -> None:
     def gone(t: float) -> Tell:
         return lambda story: story.look(t, "gone")
 
-    tells = (removal, looks_on(10.5, 29.5, LINE))
+    tells = (removal, looks_on(2.0, 29.5, LINE))
     assert label(check, *tells, gone(29.995)) == "conforms"
     assert label(check, *tells, gone(29.6)) == "deviates"
 

@@ -166,6 +166,8 @@ def _cut(text: str) -> str:
 
 
 _LEAST_LOOKS = 2
+_LEAST_REPEATED = 3
+"""Least observations without an id in a recording that the harness has certainly repeated."""
 _MOST_BLIND = 0.5
 """Longest time without an observation, as a share of the whole: observations must not be at one end only."""
 _LONGEST_UNSEEN_S = 5.0
@@ -176,7 +178,7 @@ _LONGEST_UNSEEN_S = 5.0
 def listed(case: Case, what: str, subject: str, line: str, since: Moment, until: Moment) -> Measurement:
     """Check that every observation between two moments has this line; there must be at least one.
 
-    Repeated observations must go on to the end. The scenario's own observations are judged one by one.
+    Repeated observations must go on from the start to the end. The scenario's own are judged one by one.
     """
     looks = _repeated(case, what, subject, since, until, lambda value: line in value.splitlines())
     return _compare_looks(looks, repr(line))
@@ -209,8 +211,9 @@ def _compare_looks(looks: _Repeated, expected: str) -> Measurement:
         return compare(False, f"{looks.name} is {value}", expected, Measured(value))
     if looks.unanswered or not looks.looks:
         raise Undecided("gap", looks.unanswered or f"no observation of {looks.name}")
-    # The observed thing may not exist from the start.
-    unobserved_s = looks.unseen_s(looks.looks[0].t)
+    # Few observations without an id may be a scenario's own, in a recording from before there were ids.
+    is_periodic = looks.recorded >= _LEAST_REPEATED
+    unobserved_s = looks.unseen_s(looks.within.since_t if is_periodic else _asked_t(looks.looks[0]))
     if looks.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
         raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
     value = _shown(looks.looks[-1])
@@ -242,13 +245,17 @@ def shown_throughout(
 
 @dataclass(frozen=True)
 class _Repeated:
-    """The observations of a time: those with the expected value, the first other one, and why one failed."""
+    """The observations of a time: those with the expected value, the first other one, and why one failed.
+
+    `recorded` counts the observations without an id in the whole recording.
+    """
 
     name: str
     within: Span
     looks: Sequence[Entry]
     wrong: Entry | None
     unanswered: str
+    recorded: int
 
     @property
     def is_repeated(self) -> bool:
@@ -256,9 +263,13 @@ class _Repeated:
         return any("id" not in entry.data for entry in self.looks)
 
     def unseen_s(self, since_t: float) -> float:
-        """Return the longest time (s) without an observation, from a time on (s)."""
-        times = [since_t, *(entry.t for entry in self.looks), self.within.until_t]
-        return max(after - before for before, after in pairwise(times))
+        """Return the longest time (s) without an observation, from a time on (s).
+
+        The time of a value is unknown between its request and its response.
+        """
+        looks = (Span(_asked_t(entry), entry.t) for entry in self.looks)
+        spans = (Span.at(since_t), *looks, Span.at(self.within.until_t))
+        return max(after.until_t - before.since_t for before, after in pairwise(spans))
 
 
 def _repeated(
@@ -269,13 +280,12 @@ def _repeated(
     A deviating one within the slack of an end may belong to the time beyond it, and is ignored.
     """
     name, within = f"{what} of {subject}", span(case.history, since, until)
-    inside = [
+    recorded = [
         entry
         for entry in case.history.of_kind("observed")
         if (entry.data["what"], entry.data["subject"]) == (what, subject)
-        and within.since_t <= entry.data.get("asked_t", entry.t)
-        and entry.t <= within.until_t
     ]
+    inside = [entry for entry in recorded if within.since_t <= _asked_t(entry) and entry.t <= within.until_t]
     certain_t = within.since_t + (_slack_s(since, case) if since else 0.0)
     certain = Span(certain_t, within.until_t - _slack_s(until, case))
     failed = [entry for entry in inside if "error" in entry.data]
@@ -287,7 +297,12 @@ def _repeated(
         [entry for entry in answered if holds(entry.data["value"])],
         next((entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t), None),
         f"an observation of {name} failed: {failed[0].data['error']}" if failed else "",
+        sum("id" not in entry.data for entry in recorded),
     )
+
+
+def _asked_t(look: Entry) -> float:
+    return float(look.data.get("asked_t", look.t))
 
 
 def _slack_s(end: Moment, case: Case) -> float:
