@@ -39,11 +39,11 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
         lab.wait_for(bad.never_after(good, clear))
         end = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.taints")).completed
         for key in PROBLEMS.values():
-            for effect, count in (("NoSchedule", 1), ("NoExecute", 0)):
-                additions = node.taint(key, effect).added
-                by_condition.expect_later(
-                    checks.counted(additions, count, count, after=moments.recording_began(), until=end)
-                )
+            no_schedule, no_execute = (node.taint(key, f"No{verb}").added for verb in ("Schedule", "Execute"))
+            once = checks.counted(no_schedule, 1, 1, after=moments.recording_began(), until=end)
+            by_condition.expect_later(once)
+            # A Node that does not exist cannot have a taint.
+            by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=end))
 
 
 @needs(nodes=2, faulted=1, lasts="G + 25")

@@ -376,11 +376,19 @@ def is_on_our_clock(moment: Moment) -> bool:
 
 
 def come_in_order(one: Moment, other: Moment) -> bool:
-    """Return whether both moments are read from one watch, which delivers in order."""
+    """Return whether both moments are read from one watch or one log, which has them in order."""
     if any(witnessed.is_witnessed(part) for moment in (one, other) for part in parts(moment)):
-        return False
+        return bool(_log(one)) and _log(one) == _log(other)
     watches = {resources(one), resources(other)}
     return len(watches) == 1 and len(watches.pop()) == 1
+
+
+def _log(moment: Moment) -> str:
+    """Return the source of a line, also of the first line after another moment; empty for other moments."""
+    moment_shape = shape(moment)
+    if moment.name == "next-of" and isinstance(moment_shape, Computed):
+        return _log(moment_shape.parts[0])
+    return str(moment.args.get("by", ""))
 
 
 def paths(moment: Moment) -> Mapping[str, frozenset[str]]:
