@@ -249,7 +249,7 @@ class SharedZone(WorkerLab):
     shared: SharedLab = field(kw_only=True)
 
     def _prepare(self) -> None:
-        self.handle.prepare(self.shared.watch_latency_s(self.handle))
+        self.handle.prepare(lambda: self.shared.watch_latency_s(self.handle))
 
     def abandon(self) -> None:
         """Exclude the zone for all workers, and give it up, whatever fails."""

@@ -225,17 +225,17 @@ class LabHandle:
 
         return wait_until_empty(unready_nodes, *TRANSIENT_ERRORS, timeout_s=timeout_s)
 
-    def prepare(self, watch_latency_s: float | None = None) -> None:
+    def prepare(self, measure_watch_latency_s: Callable[[], float] | None = None) -> None:
         """Prepare the cluster for scenarios, and find out how exactly events can be timed here.
 
         Args:
-            watch_latency_s: watch latency of the lab, if it was measured before; None to measure it.
+            measure_watch_latency_s: returns the lab's watch latency, which others may have measured already;
+                None to measure it.
         """
         workloads.prepare(self.cluster.api)
         node = self.fleet.machine(self._nodes_to_query()[0])
         running = RunningLab(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
-        if watch_latency_s is None:
-            watch_latency_s = self.measure_watch_latency_s()
+        watch_latency_s = (measure_watch_latency_s or self.measure_watch_latency_s)()
         calibration = Calibration(watch_latency_s, self.read_clock_offsets_s())
         self._configuration = read_configuration(self.cluster.api, running, calibration)
 
