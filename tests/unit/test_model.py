@@ -293,6 +293,14 @@ def test_retry_starts_only_after_the_last_scenario_of_an_earlier_turn(turn: Turn
     assert may_start("own", [own], MOST, MOST)
 
 
+def test_first_retry_starts_beside_the_last_running_scenario_of_the_queue() -> None:
+    own, running = waiting("own", Turn.HALF), Worker("a", Turn.QUEUE, is_running=True)
+    assert may_start("own", [own, running], MOST, MOST)
+    assert not may_start("own", [own, running, Worker("b", Turn.QUEUE)], MOST, MOST)
+    assert not may_start("own", [own, running], 1, MOST)
+    assert not may_start("own", [waiting("own", Turn.ALONE), running], MOST, MOST)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(Turn), st.booleans(), st.floats(0, 9)), min_size=1, max_size=MOST),
     st.integers(1, MOST),

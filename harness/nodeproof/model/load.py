@@ -129,15 +129,22 @@ def may_start(name: str, workers: Collection[Worker], allowed: int, maximum: int
     """Return whether a waiting worker may start a scenario.
 
     Scenarios of an earlier turn come first, and of the same turn those that have waited longest. None starts
-    while a lab starts.
+    while a lab starts. A first retry starts beside the last scenarios of the queue, if no worker is free for
+    another one.
     """
     own = next(worker for worker in workers if worker.name == name)
     others = [worker for worker in workers if worker.name != name]
-    if any(worker.turn < own.turn or worker.starts_lab for worker in others):
+    if any(_comes_before(worker, own) or worker.starts_lab for worker in others):
         return False
     at_once = {Turn.QUEUE: allowed, Turn.HALF: min(allowed, max(1, maximum // 2)), Turn.ALONE: 1}[own.turn]
     ahead = sum(worker.is_running or _waits_longer(worker, own) for worker in others)
     return ahead < at_once
+
+
+def _comes_before(worker: Worker, own: Worker) -> bool:
+    """Return whether a worker still has scenarios of an earlier turn, of which none runs beside a retry."""
+    runs_beside = own.turn is Turn.HALF and worker.is_running
+    return worker.turn < own.turn and not runs_beside
 
 
 def _waits_longer(worker: Worker, than: Worker) -> bool:
