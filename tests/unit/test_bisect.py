@@ -35,8 +35,8 @@ def judged(tree: Path, _commit: str) -> str:
 
 def test_first_bad_commit_is_found_beside_the_work_of_the_user(repository: Path) -> None:
     head, lines = git(repository, "rev-parse", "HEAD"), list[str]()
-    found = find_first_bad(repository, "c1", "c10", judged, lines.append)
-    assert git(repository, "rev-parse", found.split()[0]) == git(repository, "rev-parse", f"c{FIRST_BAD}")
+    commit = find_first_bad(repository, "c1", "c10", judged, lines.append)
+    assert git(repository, "rev-parse", commit.split()[0]) == git(repository, "rev-parse", f"c{FIRST_BAD}")
     assert any(line.startswith("Bisecting: ") for line in lines)
     assert (repository / LIMITS).read_text() == "uncommitted"
     assert git(repository, "rev-parse", "HEAD") == head
