@@ -259,7 +259,7 @@ def test_machine_may_have_another_name_than_its_node(stage: Lab, lab: LabHandle)
 def test_machine_actions_are_refused_on_a_machine_that_did_not_join(
     stage: Lab, does: Callable[..., Any]
 ) -> None:
-    with pytest.raises(Problem, match="was not joined"):
+    with pytest.raises(Problem, match="did not join"):
         stage.run(does(stage.target))
 
 
