@@ -171,3 +171,16 @@ def test_event_received_before_an_action_occurred_before_it() -> None:
     story = Story().pod(1.0).bind(2.0).cordon(BIND_T - 0.1)
     story.say(BIND_T, "action", id="begin", text="", step="begun").cordon(BIND_T + 1.0, on=False)
     assert label(DELETED.after(moments.first_after(CORDONED, after=action), SOON), ended(story)) == "conforms"
+
+
+@pytest.mark.parametrize(("by", "expected"), [("log of one", "conforms"), ("log of other", GAP)])
+def test_only_lines_of_one_log_are_in_order_whatever_their_times(by: str, expected: str) -> None:
+    retry, started = (
+        Moment("told", {"by": source, "what": what})
+        for source, what in (("log of one", "retry"), (by, "start"))
+    )
+    story = Story().tell("retry", BIND_T - 0.1, by="log of one").tell("start", BIND_T, by=by)
+    story.tell("retry", BIND_T + 1.0, by="log of one")
+    for source in {"log of one", by}:
+        story.say(50.0, "heard", by=source, error_s=0.0, unsure="", node="", boot_id="")
+    assert label(moments.first_after(retry, after=started).after(started, SOON), story) == expected
