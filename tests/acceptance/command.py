@@ -48,7 +48,7 @@ def the_run(cwd: Path) -> Path | None:
 
 def labs_of(run: Path) -> list[str]:
     """Return the names of the labs that a run started."""
-    return sorted(path.name for path in (run / "labs").iterdir() if path.is_dir())
+    return sorted(path.name for path in (run / "labs").glob("*") if path.is_dir())
 
 
 def steps(run: Path) -> list[str]:

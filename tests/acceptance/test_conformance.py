@@ -99,7 +99,7 @@ def test_report_names_each_binary_and_opens_from_disk(finished: tuple[CompletedC
 def test_allure_results_carry_labels_steps_and_attachments(finished: tuple[CompletedCommand, Path]) -> None:
     _process, run = finished
     results = [json.loads(path.read_text()) for path in (run / "allure-results").glob("*-result.json")]
-    cut = next(result for result in results if result["name"].endswith("after their own toleration"))
+    cut = next(result for result in results if result["name"].endswith("evicted after toleration"))
     labels = {(label["name"], label["value"]) for label in cut["labels"]}
     assert {("epic", "Node controller"), ("epic", "Conditions"), ("lab", "process")} <= labels
     assert "**partition.terminating**: " in cut["description"]

@@ -94,6 +94,7 @@ EVERYDAY = (
     (HEX[:20], f"kubeadm join 10.0.0.1:6443 --control-plane --certificate-key {HEX}"),
     ("s3cr3t", "ipmitool -H 10.0.0.1 -U admin -Ps3cr3tvalue power off"),
     ("s3cr3t", "racadm -r 10.0.0.1 -u root -p s3cr3tvalue serveraction powerdown"),
+    ("SigSig", f'the server has no resource type "Bearer x" in group "{TOKEN.partition(".")[2]}"'),
     ("s3cr3t", "MYSQL_PWD=s3cr3tvalue"),
     ("s3cr3t", "DB_PASS=s3cr3tvalue"),
     ("s3cr3t", "SSHPASS=s3cr3tvalue sshpass -e ssh node-1"),

@@ -48,7 +48,10 @@ _PEM = re.compile(
 )
 _END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _BEFORE_END = re.compile(rf"(?:{_BASE64}|\s|\\)*+")
-_JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}+(?:(?:\.[A-Za-z0-9_-]*+){2,4}|(?:\.[A-Za-z0-9_-]*+)?\Z)")
+_JWT = re.compile(
+    r"eyJ[A-Za-z0-9_-]{5,}+(?:(?:\.[A-Za-z0-9_-]*+){2,4}|(?:\.[A-Za-z0-9_-]*+)?\Z|\.[A-Za-z0-9_-]{16,}+)"
+)
+"""Also one without its header: kubectl 1.37 prints what follows the first dot of an unknown resource."""
 _RUN = re.compile(r"[A-Za-z0-9_-]*+")
 _VALUE = r"[A-Za-z0-9._~+/=-]{8,}+"
 _WITH_DIGIT = r"(?=[A-Za-z._~+/=-]*+[0-9])"
