@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.bisect import BAD, GOOD, SKIP, find_first_bad, term_of
+from nodeproof.bisect import BAD, GOOD, SKIP, confirmed, find_first_bad, term_of
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from tests.checkouts import commit, git, write_checkout
@@ -35,8 +35,8 @@ def judged(tree: Path, _commit: str) -> str:
 
 def test_first_bad_commit_is_found_beside_the_work_of_the_user(repository: Path) -> None:
     head, lines = git(repository, "rev-parse", "HEAD"), list[str]()
-    commit = find_first_bad(repository, "c1", "c10", judged, lines.append)
-    assert git(repository, "rev-parse", commit.split()[0]) == git(repository, "rev-parse", f"c{FIRST_BAD}")
+    first_bad = find_first_bad(repository, "c1", "c10", judged, lines.append)
+    assert git(repository, "rev-parse", first_bad.split()[0]) == git(repository, "rev-parse", f"c{FIRST_BAD}")
     assert any(line.startswith("Bisecting: ") for line in lines)
     assert (repository / LIMITS).read_text() == "uncommitted"
     assert git(repository, "rev-parse", "HEAD") == head
@@ -73,3 +73,18 @@ def test_term_follows_from_the_verdict(tmp_path: Path, verdict: Verdict, term: s
     assert term_of(run, TAINT) == term
     assert term_of(run, "cordon.blocks-new-pods") == SKIP
     assert term_of(tmp_path / "none", TAINT) == SKIP
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        ([GOOD], GOOD),
+        ([SKIP], SKIP),
+        ([BAD, BAD], BAD),
+        ([BAD, GOOD], SKIP),
+        ([BAD, SKIP], SKIP),
+    ],
+)
+def test_commit_is_bad_only_if_its_deviation_repeats(terms: list[str], expected: str) -> None:
+    runs = iter(terms)
+    assert confirmed(next(runs), lambda: next(runs)) == expected
