@@ -14,7 +14,7 @@ ALLOCATION_S, RELEASE_S, UP_S = 5.0, 60.0, 60.0
 """A failed allocation is retried with exponential backoff, so a range has to be freed soon."""
 
 
-@needs(nodes=(2,), components=(MANAGER,), lasts="60")
+@needs(nodes=(2,), components=(MANAGER,), duration_s="60")
 def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: Expectations) -> None:
     """The lab's own nodes keep their ranges: a Node cannot lose its range."""
     released = claim("cidr.released")

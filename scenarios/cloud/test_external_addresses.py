@@ -21,7 +21,7 @@ def external_ip_report(node: str, address: str) -> Moment:
     return moments.written("nodes", {"metadata": {"name": node}, "status": {"addresses": addresses}})
 
 
-@needs(nodes=3, components=(CLOUD,), lasts="35")
+@needs(nodes=3, components=(CLOUD,), duration_s="35")
 def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports two external IPs: one of the machine (network `control`), one of no machine."""
     node = "cloud-node"

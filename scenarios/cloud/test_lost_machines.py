@@ -17,7 +17,7 @@ REQUESTS_S = 0.5
 RECOVERY_S = 60.0
 
 
-@needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), lasts="G + 14P + 20")
+@needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), duration_s="G + 14P + 20")
 def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports a healthy node gone, and a lost one existing until it reports it gone, too."""
     off, lost = lab.targets

@@ -17,7 +17,7 @@ FAST_UPDATE_S, SELDOM_S = 8, 100
 SOON_S, TOLERATION_S = 15, 300
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="90")
 def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expectations) -> None:
     """The network comes back while a new kubelet reports its status only every few minutes."""
     node, message = lab.target, "container runtime network not ready"

@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, moments, need
 from nodeproof.scenario.kubernetes import UNSCHEDULABLE
 
 
-@needs(nodes=2, lasts="6R")
+@needs(nodes=2, duration_s="6R")
 def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
     node, absence_window, uncordon = (
         lab.target,

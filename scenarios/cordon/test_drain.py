@@ -8,7 +8,7 @@ DRAIN_FLAGS = ("--force", "--timeout=30s")
 """Pods without a controller block a drain, too."""
 
 
-@needs(nodes=3, faulted=1, lasts="4P + 35")
+@needs(nodes=3, faulted=1, duration_s="4P + 35")
 def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
     node = lab.target

@@ -11,7 +11,7 @@ EARLY_S, COLLECTION_S = 20.0, 85.0
 FREED = windows.up_to(f"80 + {SCHEDULING_S}")
 
 
-@needs(nodes=3, faulted=2, lasts="110")
+@needs(nodes=3, faulted=2, duration_s="110")
 def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, claim: Expectations) -> None:
     """The kubelet runs on and does not register again.
 

@@ -8,7 +8,7 @@ LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
 
-@needs(nodes=2, faulted=1, lasts="G + T + 4P + 45")
+@needs(nodes=2, faulted=1, duration_s="G + T + 4P + 45")
 def test_static_pod_of_unreachable_node_is_not_evicted(lab: Lab, claim: Expectations) -> None:
     """Another pod of that node leaves."""
     node, static = lab.target, mirror_pod(lab.target)

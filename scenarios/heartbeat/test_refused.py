@@ -45,7 +45,7 @@ def test_node_stays_ready_by_lease_if_status_updates_are_denied(lab: Lab, claim:
     )
 
 
-@needs(nodes=2, faulted=1, lasts="2G + 15")
+@needs(nodes=2, faulted=1, duration_s="2G + 15")
 def test_node_stays_ready_by_status_if_lease_updates_are_denied(lab: Lab, claim: Expectations) -> None:
     """Each time that its Lease is due, the kubelet tries five times, reads the Lease, and tries five more."""
     status_alone_suffices = claim("heartbeat.status-alone-suffices")

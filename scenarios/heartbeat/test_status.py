@@ -21,7 +21,7 @@ SIZE_RATIO = 4
 """A Lease is at least this many times smaller than its Node."""
 
 
-@needs(nodes=2, lasts="5G + 15")
+@needs(nodes=2, duration_s="5G + 15")
 def test_idle_kubelet_renews_its_lease_and_seldom_reports_its_status(lab: Lab, claim: Expectations) -> None:
     """The first interval after a change is random and is not judged."""
     interval_s, update_s = int(2 * lab.configuration["G"]), int(lab.configuration["U"])

@@ -16,7 +16,7 @@ HUGE_PAGES, PAGES = "hugepages-2Mi", 16
 RESOURCES = ("cpu", "memory", "pods")
 
 
-@needs(nodes=2, features=("systemd",), lasts="15")
+@needs(nodes=2, features=("systemd",), duration_s="15")
 def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations) -> None:
     node = lab.target
 
@@ -39,7 +39,7 @@ def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations)
     claim("conditions.ready-true-shape").expect_later(checks.shows(conditions, [READY]))
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="60")
 def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     name_flag, empty_flag = (f"--hostname-override={name}" for name in (node, ""))
@@ -64,7 +64,7 @@ def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, cl
     claim("addresses.hostname").expect_later(checks.shows(addresses, [own_name]))
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "swap"), lasts="60")
+@needs(nodes=2, faulted=1, features=("systemd", "swap"), duration_s="60")
 def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim: Expectations) -> None:
     """A restarted kubelet reports huge pages as a resource, and subtracts them from memory."""
     node, updates_live = lab.target, claim("capacity.updates-live")

@@ -17,7 +17,7 @@ LONG = windows.absence_for("3S")
 ONE_PASS = windows.up_to("P + 1")
 
 
-@needs(nodes=2, lasts="3S + 15")
+@needs(nodes=2, duration_s="3S + 15")
 def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: Expectations) -> None:
     """With a cloud, its node lifecycle controller would find no instance for this Node and delete it."""
     not_eligible = claim("manual-node.not-eligible")

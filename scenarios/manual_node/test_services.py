@@ -9,7 +9,7 @@ REPORTED_S, LOOK_S = 15, 1
 """The kubelet's next status check is timed from the end of the last one, which a busy machine delays."""
 
 
-@needs(nodes=2, faulted=1, features=("proxy",), lasts="2G + 25")
+@needs(nodes=2, faulted=1, features=("proxy",), duration_s="2G + 25")
 def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> None:
     """Its kubelet reports at each status check: it confirms Ready, which is not merely left unchanged."""
     node, update_s = lab.target, lab.configuration["U"]

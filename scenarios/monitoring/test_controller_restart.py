@@ -17,7 +17,7 @@ def pod_removed(pod: Pod) -> Moment:
     return moments.removed("pods", pod.name, pod.namespace)
 
 
-@needs(nodes=3, faulted=2, components=(MANAGER,), lasts="2G + 120")
+@needs(nodes=3, faulted=2, components=(MANAGER,), duration_s="2G + 120")
 def test_controller_manager_restart_resets_grace_and_toleration(lab: Lab, claim: Expectations) -> None:
     """It forgets when it last heard of a silent node, and how long a pod has tolerated a lost one."""
     lost, silent = lab.targets
@@ -50,7 +50,7 @@ def test_controller_manager_restart_resets_grace_and_toleration(lab: Lab, claim:
                 claim("eviction.metrics").expect_later(checks.shows(deletions, 1))
 
 
-@needs(nodes=2, faulted=1, components=(MANAGER,), lasts="G + 90")
+@needs(nodes=2, faulted=1, components=(MANAGER,), duration_s="G + 90")
 def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expectations) -> None:
     """With a low threshold, it also collects finished pods, the oldest first."""
     node = lab.target

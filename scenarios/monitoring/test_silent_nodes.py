@@ -26,11 +26,11 @@ def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -
         )
 
 
-@needs(nodes=2, faulted=1, features=("link",), lasts="G + 7")
+@needs(nodes=2, faulted=1, features=("link",), duration_s="G + 7")
 def test_node_with_unplugged_cable_becomes_unknown_and_recovers(lab: Lab, claim: Expectations) -> None:
     expect_detection_and_recovery(lab, claim, faults.link_down(lab.target))
 
 
-@needs(nodes=2, faulted=1, features=("freeze",), lasts="G + 7")
+@needs(nodes=2, faulted=1, features=("freeze",), duration_s="G + 7")
 def test_frozen_node_becomes_unknown_and_recovers(lab: Lab, claim: Expectations) -> None:
     expect_detection_and_recovery(lab, claim, faults.freeze(lab.target))

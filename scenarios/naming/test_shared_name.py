@@ -11,7 +11,7 @@ LABEL = actions.labels_of(KEY, "yes")
 MACHINE_ID = moments.changed("nodes", NODE, "status.nodeInfo.machineID")
 
 
-@needs(nodes=2, lasts="10U + 30")
+@needs(nodes=2, duration_s="10U + 30")
 def test_machine_with_name_of_existing_node_adopts_that_node(lab: Lab, claim: Expectations) -> None:
     """The first machine leaves for good, a second one replaces it, and a third one joins beside that."""
     labelled = NODE.became({"metadata": {"labels": LABEL}})

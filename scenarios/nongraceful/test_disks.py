@@ -38,7 +38,7 @@ GROUP = "/apis/apps/v1/namespaces/nodeproof"
     faulted=1,
     components=(ATTACHER,),
     features=("power", "real-pods", "volumes"),
-    lasts="G + T + 200",
+    duration_s="G + T + 200",
 )
 def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
     lab: Lab, claim: Expectations

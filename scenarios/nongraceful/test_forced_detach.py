@@ -25,7 +25,7 @@ CONTAINER_START_S, AT_ONCE_S, DETACH_S = 60.0, 5.0, 60.0
     components=(ATTACHER,),
     features=("power", "volumes"),
     profile="documented",
-    lasts="460",
+    duration_s="460",
 )
 def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expectations) -> None:
     """Its pod was deleted by force; a pod on another node waits for the volume and gets it then."""
@@ -54,7 +54,7 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
 # Two zones give it a lab of its own beside the other scenario, which waits as long.
 @needs(
     nodes=4, zones=2, faulted=1, components=(ATTACHER, MANAGER), features=("power", "volumes"),
-    profile="documented", lasts="480",
+    profile="documented", duration_s="480",
 )  # fmt: skip
 def test_volume_stays_attached_if_force_detach_is_disabled(lab: Lab, claim: Expectations) -> None:
     """The volume stays attached until the node is tainted as out of service."""

@@ -34,7 +34,7 @@ BOTH_NODES_LOST = windows.formula("within", "G + 3P + 2/E + 2", "0", "G + 3P + 2
 STARTS = windows.prompt(60.0)
 
 
-@needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
+@needs(nodes=3, faulted=2, features=("power",), duration_s="3G + 55")
 def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expectations) -> None:
     """One of two nodes gets the taint, with NoSchedule first; the other one does not."""
     pods = pods_on(lab, *lab.targets)

@@ -26,7 +26,7 @@ CONTAINER_START_S, AT_ONCE_S, RECOVERY_S, OVERLAP_S = 90.0, 5.0, 300.0, 20.0
 UNMOUNT_S = 60.0
 
 
-@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="60")
+@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), duration_s="60")
 def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, claim: Expectations) -> None:
     """Its pod is deleted by force, and the container still runs then."""
     node, storage = lab.target, faults.volumes()
@@ -57,7 +57,9 @@ def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, cla
     detach.expect_later(pod.last_sign, within=windows.prompt(AT_ONCE_S), after=unpublish.call)
 
 
-@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="G + T + 150")
+@needs(
+    nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), duration_s="G + T + 150"
+)
 def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim: Expectations) -> None:
     """The node is partitioned; the replacement pod of the Deployment gets the disk."""
     node, other, storage = lab.target, lab.others[0], faults.volumes()

@@ -14,7 +14,7 @@ nodeproof.checks.observations).
 """
 
 
-@needs(nodes=2, faulted=1, features=("real-pods",), lasts="G + 3P + 100")
+@needs(nodes=2, faulted=1, features=("real-pods",), duration_s="G + 3P + 100")
 def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, claim: Expectations) -> None:
     """A StatefulSet recreates its pod at once; a witness shows how long the first container lives."""
     node, force_delete = lab.target, claim("partition.user-force-delete")

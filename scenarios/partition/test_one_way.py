@@ -8,7 +8,7 @@ NO_ANSWER = {"status": {"$in": [0, 500, 502, 503, 504]}}
 """The answer for an unreachable kubelet; status 0 is no answer within the timeout."""
 
 
-@needs(nodes=3, faulted=2, lasts="3G + 10")
+@needs(nodes=3, faulted=2, duration_s="3G + 10")
 def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: Expectations) -> None:
     """One node cannot send requests, the other cannot receive any.
 

@@ -14,7 +14,7 @@ SIZE, UNHEALTHY, HEALTH = (
 )
 
 
-@needs(nodes=2, faulted=1, lasts="G + 2P + 80")
+@needs(nodes=2, faulted=1, duration_s="G + 2P + 80")
 def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))

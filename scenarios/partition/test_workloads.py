@@ -12,7 +12,7 @@ EVICTIONS = "node_collector_evictions_total"
 MARK = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}
 
 
-@needs(nodes=3, faulted=1, lasts="G + T + 4P + 40")
+@needs(nodes=3, faulted=1, duration_s="G + T + 4P + 40")
 def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)

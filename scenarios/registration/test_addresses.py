@@ -38,7 +38,7 @@ def address_report(node: str, type_: str, address: str) -> Moment:
     return moments.written("nodes", {"metadata": {"name": node}, "status": {"addresses": addresses}})
 
 
-@needs(nodes=2, lasts="25")
+@needs(nodes=2, duration_s="25")
 def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: Expectations) -> None:
     """The machine's hostname differs from the name of the Node, which does not resolve."""
     machine, node = "ip-machine", Node("detected-ip")
@@ -64,7 +64,7 @@ def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: 
             refresh_claim.expect(moment, within=NEXT_STATUS, after=replace.begun)
 
 
-@needs(nodes=2, lasts="50")
+@needs(nodes=2, duration_s="50")
 def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim: Expectations) -> None:
     node, kubelet = Node("flag-ip"), "kubelet-flag-ip"
     node_created, absence_window = node.created, windows.absence(lab.quiet_s)

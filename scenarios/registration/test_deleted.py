@@ -9,7 +9,7 @@ LONG = "max(3U, U + 10)"
 """
 
 
-@needs(nodes=2, faulted=1, lasts=f"{LONG} + 25")
+@needs(nodes=2, faulted=1, duration_s=f"{LONG} + 25")
 def test_kubelet_recreates_its_deleted_node_only_at_start(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     deletion, creation = node.removed, node.created

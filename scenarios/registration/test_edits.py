@@ -16,7 +16,7 @@ def test_node_capacity_is_110_pods_by_default(lab: Lab, claim: Expectations) -> 
         claim("capacity.max-pods").expect_later(checks.default_of("maxPods"))
 
 
-@needs(nodes=2, faulted=1, lasts="16R + 7")
+@needs(nodes=2, faulted=1, duration_s="16R + 7")
 def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet starts with taints for an existing Node, and with taints for one that it may not create."""
     max_pods = claim("capacity.max-pods")
@@ -55,7 +55,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
             )
 
 
-@needs(nodes=2, faulted=1, lasts="14R")
+@needs(nodes=2, faulted=1, duration_s="14R")
 def test_edits_of_labels_and_schedulability_stay(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts without registering its Node, and then with it, which reconciles the Node."""
     node = lab.target

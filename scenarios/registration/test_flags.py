@@ -34,7 +34,7 @@ def node_labels(labels: dict[str, str]) -> str:
     return f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}"
 
 
-@needs(nodes=2, lasts="50")
+@needs(nodes=2, duration_s="50")
 def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expectations) -> None:
     first = moments.created("nodes", LABELLED, like={"metadata": {"labels": FIRST}})
     validation = claim("registration.node-labels-validation")
@@ -101,7 +101,7 @@ def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
     claim("registration.node-labels-restart-ignored").expect_later(registration)
 
 
-@needs(nodes=2, lasts="45")
+@needs(nodes=2, duration_s="45")
 def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: Expectations) -> None:
     """One kubelet may not register its Node; another one has no kubeconfig."""
     absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
@@ -134,7 +134,7 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
     healthy.expect(pod.running, within=windows.prompt(RESTART_S), after=pod.bound)
 
 
-@needs(nodes=2, lasts="50")
+@needs(nodes=2, duration_s="50")
 def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab, claim: Expectations) -> None:
     """The lab runs no controller for this cloud."""
     node, absence_window = Node("cloud-node"), windows.absence(lab.quiet_s)

@@ -29,7 +29,7 @@ REFUSED = {
 }
 
 
-@needs(nodes=2, lasts="12R + 30")
+@needs(nodes=2, duration_s="12R + 30")
 def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: Expectations) -> None:
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")

@@ -7,7 +7,7 @@ COLLECTION_S = 85.0
 """Longer than the longest quarantine of an orphan."""
 
 
-@needs(nodes=3, faulted=2, lasts="120")
+@needs(nodes=3, faulted=2, duration_s="120")
 def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim: Expectations) -> None:
     """Two kubelets register again when they start: one at once, the other one when its pods are removed."""
     reregistration_drains = claim("registration.reregistration-drains")

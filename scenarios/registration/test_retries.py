@@ -33,7 +33,7 @@ the next attempt (k8s.io/component-helpers/apimachinery/lease/controller.go).
 """
 
 
-@needs(nodes=2, lasts=f"{GROWTH_S + 3 * MOST_S} + 27")
+@needs(nodes=2, duration_s=f"{GROWTH_S + 3 * MOST_S} + 27")
 def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim: Expectations) -> None:
     """The machine resets its connections to the API server, so an attempt takes no time."""
     kubelet = f"kubelet-{NAME}"

@@ -27,7 +27,7 @@ exec ctr -n k8s.io run --rm nodeproof.local/pause:1 {FOREIGN}
 """`ctr` forwards SIGTERM to the container, so both end when the unit is stopped."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="60")
 def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectations) -> None:
     """One pod requests all that is allocatable, another one a thousandth of a CPU more."""
     node, formula_claim = lab.target, claim("capacity.allocatable-formula")
@@ -54,7 +54,7 @@ def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectatio
             expect_bound(lab, reserved_claim, remaining)
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="80")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="80")
 def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim: Expectations) -> None:
     """The scheduler counts a static pod, and ignores a container and a process outside of the kubelet."""
     node, static = lab.target, mirror_pod(lab.target)

@@ -14,7 +14,7 @@ OVER = {"status": {"phase": {"$in": ["Failed", "Succeeded"]}}}
 ENDS = "Ended to watching the node for shutdown events"
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="100")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="100")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",

@@ -17,7 +17,7 @@ AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
 """A runtime may deliver signals this far apart although it got them at the same time."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="150")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="150")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriodByPodPriority=[

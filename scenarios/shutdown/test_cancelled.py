@@ -25,7 +25,7 @@ STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in
 TERMINATED = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="120")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="120")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",

@@ -12,7 +12,7 @@ LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.l
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="110")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="110")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",

@@ -31,7 +31,7 @@ def refusal(name: str, node: str) -> tuple[Any, Any]:
     return {**policy, "spec": spec}, {**binding, "spec": {"policyName": name, "validationActions": ["Deny"]}}
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="180")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="180")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",

@@ -16,7 +16,7 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
 LATEST_S = 1.5 * REGULAR_S + 2
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="90")
 @standing(faults.kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s")
 def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, claim: Expectations) -> None:
     node = lab.target

@@ -10,7 +10,7 @@ POWER_OFF_S = 15
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="2G + 3P + 100")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="2G + 3P + 100")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",

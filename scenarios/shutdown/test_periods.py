@@ -20,7 +20,7 @@ def refusal(reason: str) -> Any:
     return {"status": 1, "output": {"$contains": reason}}
 
 
-@needs(nodes=2, lasts="35")
+@needs(nodes=2, duration_s="35")
 def test_kubelet_refuses_contradictory_shutdown_grace_periods(lab: Lab, claim: Expectations) -> None:
     """Settings that a kubelet refuses differ in one field from settings that it accepts."""
     by_priority, validation = claim("priority-shutdown.gate"), claim("graceful-shutdown.validation")

@@ -16,7 +16,9 @@ HOLD = "cd /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount && exec sle
 """A process whose working directory is in a mount keeps it from being unmounted."""
 
 
-@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("systemd", "real-pods", "volumes"), lasts="150")
+@needs(
+    nodes=2, faulted=1, components=(ATTACHER,), features=("systemd", "real-pods", "volumes"), duration_s="150"
+)
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",

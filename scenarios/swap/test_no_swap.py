@@ -12,7 +12,7 @@ start.
 SECRETS, SECRET, VOLUME = "/api/v1/namespaces/nodeproof/secrets", "kept-off-swap", "kept"
 
 
-@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
+@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), duration_s="120")
 def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectations) -> None:
     node, restart = lab.target, moments.kubelet_restarted(lab.target)
     no_swap, secrets = claim("swap.default-behavior"), claim("swap.secrets-on-disk")

@@ -16,7 +16,7 @@ START_S = 30
 """A kubelet takes a second to refuse to start, and up to 20 s on an emulated machine."""
 
 
-@needs(nodes=2, faulted=1, features=("swap", "systemd"), lasts="4G + 30")
+@needs(nodes=2, faulted=1, features=("swap", "systemd"), duration_s="4G + 30")
 def test_kubelet_does_not_start_on_node_with_swap(lab: Lab, claim: Expectations) -> None:
     node, config = lab.target, lab.configuration
     fail_on, at_start = claim("swap.fail-on-default"), claim("swap.detected-at-start")

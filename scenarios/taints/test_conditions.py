@@ -13,7 +13,7 @@ PROBLEMS = {
 }
 
 
-@needs(nodes=2, lasts="15")
+@needs(nodes=2, duration_s="15")
 def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
     """The Node has no kubelet, which would correct its conditions."""
     node, clear = Node(f"by-hand-{uuid.uuid4().hex[:8]}"), windows.absence(lab.clear_s)
@@ -46,7 +46,7 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=end))
 
 
-@needs(nodes=2, faulted=1, lasts="G + 25")
+@needs(nodes=2, faulted=1, duration_s="G + 25")
 def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
     lab: Lab, claim: Expectations
 ) -> None:

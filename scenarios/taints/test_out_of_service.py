@@ -16,7 +16,7 @@ PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
 """A pod with a finalizer stays Terminating; other pods leave nothing to be removed by force."""
 
 
-@needs(nodes=2, faulted=1, lasts="30")
+@needs(nodes=2, faulted=1, duration_s="30")
 def test_out_of_service_taint_on_ready_node_evicts_pods_gracefully(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))

@@ -7,7 +7,7 @@ KEY, EFFECT = "example.com/drained", "NoExecute"
 EVICTION_S, SCHEDULING_S = 2, 15
 
 
-@needs(nodes=2, faulted=1, lasts="4R + T + 10")
+@needs(nodes=2, faulted=1, duration_s="4R + T + 10")
 def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expectations) -> None:
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
@@ -46,7 +46,7 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
             )
 
 
-@needs(nodes=3, faulted=2, lasts="15")
+@needs(nodes=3, faulted=2, duration_s="15")
 def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations) -> None:
     """The zone's rate limiter would delay the evictions of the second node by 1/E (node-eviction-rate)."""
     first, second = lab.targets

@@ -26,7 +26,7 @@ UP_S, CONTAINER_START_S, RESTART_S, REMOVAL_S, REFUSAL_S = 120, 90, 60, 60, 10
 REFUSED = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
 
 
-@needs(nodes=2, features=("shapes", "systemd", "real-pods"), lasts="180")
+@needs(nodes=2, features=("shapes", "systemd", "real-pods"), duration_s="180")
 def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expectations) -> None:
     """The same pod runs before and is refused after; another one could get a CPU of either NUMA node."""
     aligning = actions.restart_joined(NODE, "--topology-manager-policy=single-numa-node")

@@ -18,7 +18,7 @@ def taints_of(nodes: list[Node]) -> Moment:
     return moments.all_of(*(node.taint(UNREACHABLE, "NoExecute").added for node in nodes))
 
 
-@needs(nodes=(8, 3), faulted=(8, 3), radius="cluster", lasts="2G + 10/E + 50")
+@needs(nodes=(8, 3), faulted=(8, 3), radius="cluster", duration_s="2G + 10/E + 50")
 def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectations) -> None:
     """Most of one zone is lost, which stops its evictions; all of the other zone is lost, which does not."""
     home = lab.nodes()[0].zone
@@ -94,7 +94,7 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
         claim("zones.exit-resets-probe-time").expect(unknown, within=grace_period, after=back)
 
 
-@needs(nodes=3, faulted=3, radius="cluster", lasts="G + 1.2/E2 + 25")
+@needs(nodes=3, faulted=3, radius="cluster", duration_s="G + 1.2/E2 + 25")
 def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
     """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
     entries = lab.nodes()

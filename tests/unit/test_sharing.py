@@ -209,8 +209,8 @@ def test_second_retry_waits_until_scenarios_run_alone(tmp_path: Path) -> None:
 
 def test_longest_retry_is_taken_first(tmp_path: Path) -> None:
     retries = Retries(tmp_path)
-    for nodeid, lasts_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
-        retries.add(Retry(nodeid, 1, lasts_s))
+    for nodeid, duration_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
+        retries.add(Retry(nodeid, 1, duration_s))
     taken = [retry.nodeid for _ in range(3) if (retry := retries.take(Turn.HALF))]
     assert taken == ["long", "middle", "short"]
 

@@ -363,7 +363,7 @@ class Retry:
 
     nodeid: str
     tries: int
-    lasts_s: float = 0.0
+    duration_s: float = 0.0
 
 
 class Retries:
@@ -419,7 +419,7 @@ class Retries:
 
 def _take(retries: list[Retry], tries: int) -> Retry | None:
     due = (retry for retry in retries if retry.tries <= tries)
-    retry = max(due, key=lambda retry: retry.lasts_s, default=None)
+    retry = max(due, key=lambda retry: retry.duration_s, default=None)
     if retry is not None:
         retries.remove(retry)
     return retry
