@@ -37,7 +37,7 @@ def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectat
         )
         for address in (control_address, UNUSED):
             claim("addresses.external-ip-routable").expect(
-                external_ip_report(node, address), within=windows.prompt(UP_S), after=moments.booted(node)
+                external_ip_report(node, address), within=windows.up_to(UP_S), after=moments.booted(node)
             )
         machine_answer, unused_answer = (
             lab.observe(probes.kubelet_at(node, address)) for address in (control_address, UNUSED)

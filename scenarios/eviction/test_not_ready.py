@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, Workload, workload
 from nodeproof.scenario.types import Moment
 
-PLACED = windows.prompt(5.0)
+PLACED = windows.up_to(5.0)
 
 
 @needs(nodes=2, faulted=1, duration_s="20")

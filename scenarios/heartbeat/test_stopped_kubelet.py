@@ -52,7 +52,7 @@ def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim
 
 def require_start(lab: Lab, event: Moment, after: Moment) -> None:
     """Wait until a pod is running, and require it: no claim promises it."""
-    lab.wait_for(event.after(after, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(event.after(after, windows.up_to(CONTAINER_START_S)))
     lab.require(event, within_s=CONTAINER_START_S, after=after)
 
 

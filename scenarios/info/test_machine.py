@@ -72,7 +72,7 @@ def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim
         node.became({"status": {"capacity": {HUGE_PAGES: amount}}}) for amount in (f"{2 * PAGES}Mi", "0")
     )
     restart, second_restart = actions.restart_kubelet(node), actions.restart_kubelet(node)
-    restarted = windows.prompt(RESTART_S)
+    restarted = windows.up_to(RESTART_S)
 
     with lab.record():
         before = lab.observe(probes.resources_of(node))
@@ -133,4 +133,4 @@ def restart_kubelet_and_wait(lab: Lab) -> None:
     restart = actions.restart_kubelet(lab.target)
     lab.run(restart)
     report = moments.first_after(lab.target.status_report, after=restart.ended)
-    lab.wait_for(report.after(restart.ended, windows.prompt(RESTART_S)))
+    lab.wait_for(report.after(restart.ended, windows.up_to(RESTART_S)))

@@ -31,8 +31,8 @@ def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expe
     )
     absence_window, attempt_window, binding_window = (
         windows.absence(lab.quiet_s),
-        windows.prompt(ATTEMPT_S),
-        windows.prompt(BINDING_S),
+        windows.up_to(ATTEMPT_S),
+        windows.up_to(BINDING_S),
     )
 
     with lab.record():

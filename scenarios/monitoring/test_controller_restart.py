@@ -72,7 +72,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
             )
         with lab.inject(flags) as restart:
             claim("deletion-gc.terminated-threshold").expect(
-                pod_removed(oldest), within=windows.prompt(COLLECTION_S), after=restart.injected_at
+                pod_removed(oldest), within=windows.up_to(COLLECTION_S), after=restart.injected_at
             )
             with lab.inject(faults.partition(node)) as fault:
                 lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))

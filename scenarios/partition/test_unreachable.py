@@ -88,7 +88,7 @@ def expect_taints_removed(lab: Lab, claim: Expectations) -> None:
     removed_on_recovery = claim("taints.removed-on-recovery")
     node = lab.target
     no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
-    removed_on_recovery.expect(no_schedule.removed, within=windows.prompt(2), after=node.ready)
+    removed_on_recovery.expect(no_schedule.removed, within=windows.up_to(2), after=node.ready)
     removed_on_recovery.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)
     for taint in (no_schedule, no_execute):
         removed_on_recovery.never(taint.added, throughout=windows.pod_gc_pass(), after=taint.removed)

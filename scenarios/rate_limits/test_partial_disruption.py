@@ -43,7 +43,7 @@ def lose_55_percent_of_a_zone(
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
         for node in lost:
             unscheduled = node.taint(UNREACHABLE, "NoSchedule").added
-            rate.expect(unscheduled, within=windows.prompt(2), after=node.unknown)
+            rate.expect(unscheduled, within=windows.up_to(2), after=node.unknown)
         normal = checks.spaced(
             taint_writes, windows.spacing(), at_least=gaps_before, after=all_lost, until=last.not_ready
         )

@@ -2,7 +2,7 @@
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 
-UP = windows.prompt(30.0)
+UP = windows.up_to(30.0)
 LONG = "max(3U, U + 10)"
 """A kubelet notices within U, and its longest wait before another registration is 7 s
 (pkg/kubelet/kubelet_node_status.go: registerWithAPIServer).

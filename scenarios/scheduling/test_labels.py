@@ -6,7 +6,7 @@ from nodeproof.scenario import Expectations, Lab, actions, needs, windows
 from nodeproof.scenario.kubernetes import PRESENT, Node, workload
 from nodeproof.scenario.types import Moment
 
-PLACED, RUNS = windows.prompt(15), windows.prompt(60)
+PLACED, RUNS = windows.up_to(15), windows.up_to(60)
 COLOUR = "colour"
 
 

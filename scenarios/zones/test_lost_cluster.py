@@ -87,7 +87,7 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
         with lab.inject(faults.patch_ready(last)) as all_down:
             lab.wait_for(unknown.never_after(all_down.injected_at, windows.absence(pass_s + 1)))
         back = moments.first_after(last.ready, after=all_down.healing_at)
-        lab.wait_for(back.after(all_down.healing_at, windows.prompt(grace_s)))
+        lab.wait_for(back.after(all_down.healing_at, windows.up_to(grace_s)))
         # The pass that ends the all-down state first marks nodes whose grace period is over.
         due_s = grace_s - renewal_s - pass_s
         lab.check_not_due(unknown, change=back, since=silence.injected_at, due_s=due_s)

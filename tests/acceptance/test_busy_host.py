@@ -28,7 +28,7 @@ FROZEN = Path("{frozen}")
 def test_{name}(lab: Lab, judge: Judge) -> None:
     """Freeze the lab the first time, or `always`, if `freezes`."""
     node = lab.target
-    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.up_to(5))
     with lab.record():
         lab.run(kubectl("cordon", node))
         if {freezes} and ({always} or not FROZEN.exists()):

@@ -36,7 +36,7 @@ STALLED = Path("{stalled}")
 @needs(nodes=2)
 def test_a_host_that_stands_still(lab: Lab, judge: Judge) -> None:
     node = lab.target
-    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.up_to(5))
     with lab.record():
         lab.run(kubectl("cordon", node))
         if {always} or not STALLED.exists():

@@ -39,7 +39,7 @@ def told(node, value):
 @needs(nodes=2)
 def test_a_lab_that_tells_its_secrets(lab: Lab, judge: Judge) -> None:
     node = lab.target
-    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.up_to(5))
     print(*SECRETS.values())
     logging.warning("%s", SECRETS)
     with lab.record():

@@ -123,7 +123,7 @@ def test_object_recreated_in_a_state_breaks_an_absence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("created_t", "gone_t", "back_t", "expected"),
+    ("created_t", "removed_t", "back_t", "expected"),
     [
         (1.0, 40.0, 50.0, "conforms"),
         (12.0, 40.0, 50.0, GAP),
@@ -137,12 +137,12 @@ def test_object_recreated_in_a_state_breaks_an_absence() -> None:
     ],
 )
 def test_count_of_zero_requires_the_object_all_the_time(
-    created_t: float, gone_t: float, back_t: float, expected: str
+    created_t: float, removed_t: float, back_t: float, expected: str
 ) -> None:
     story = Story()
     deeds: list[tuple[float, Callable[[float], object]]] = [
         (created_t, story.pod),
-        (gone_t, lambda t: story.remove(t, "pods", NAMESPACE, POD)),
+        (removed_t, lambda t: story.remove(t, "pods", NAMESPACE, POD)),
         (back_t, story.pod),
         (SINCE_T, story.cordon),
         (UNTIL_T, lambda t: story.cordon(t, on=False)),
@@ -325,8 +325,8 @@ def test_first_write_is_first() -> None:
 
 
 def test_order_of_a_missing_event_is_unknown() -> None:
-    gone = moments.removed("nodes", NODE)
-    for first, then in ((CORDONED, gone), (gone, CORDONED)):
+    removed = moments.removed("nodes", NODE)
+    for first, then in ((CORDONED, removed), (removed, CORDONED)):
         assert_verdict(
             run(in_order(first, then), cordoning().fence(30.0)), "unproven: no-anchor", "did not occur"
         )

@@ -17,7 +17,7 @@ GAP = "unproven: gap"
 BOUND, DELETED = moments.pod_bound(NAMESPACE, POD), moments.pod_deletion(NAMESPACE, POD)
 CORDONED, UNCORDONED = moments.cordoned(NODE), moments.uncordoned(NODE)
 NEXT = moments.first_after(CORDONED, after=BOUND)
-SOON, QUIET = windows.prompt(3.0), windows.absence(4.0)
+SOON, QUIET = windows.up_to(3.0), windows.absence(4.0)
 BIND_T, FIRST_T, CORDON_T, UNCORDON_T = 10.0, 15.0, 30.0, 35.0
 
 

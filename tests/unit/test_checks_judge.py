@@ -263,9 +263,9 @@ def test_fault_healed_by_its_switch_proves_nothing() -> None:
 def test_unanswered_probe_leaves_the_duration_of_a_fault_unknown() -> None:
     story = Story().fault(10.0, *IN, "unanswered", *OVER)
     assert label(story, lasted("cut")) == "unproven: gap"
-    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.up_to(5.0))) == NOT_INJECTED
 
 
 def test_fault_undone_early_proves_nothing_else() -> None:
     story = Story().fault(10.0, *IN, "unproven", *OVER).condition(12.0, "Unknown")
-    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.up_to(5.0))) == NOT_INJECTED

@@ -386,7 +386,7 @@ def test_bound_pod_and_new_condition_on_a_cordoned_node_deviate() -> None:
 
 def test_cordoned_node_without_new_pods_conforms() -> None:
     story = Story().cordon(1.0).pod(2.0).unfit(2.1).cordon(10.0, on=False).bind(10.4).fence(20.0)
-    freed = BOUND.after(moments.uncordoned(NODE), windows.prompt(windows.BIND_S))
+    freed = BOUND.after(moments.uncordoned(NODE), windows.up_to(windows.BIND_S))
     for check in (BLOCKED, freed):
         assert_verdict(run(check, story), "conforms")
 
@@ -442,9 +442,9 @@ def test_recreated_object_with_unchanged_state_is_no_change() -> None:
     assert_verdict(run(TAINTED.never_after(READY, QUIET), story), GAP, "had already occurred")
 
 
-@pytest.mark.parametrize(("gone_t", "expected"), [(20.6, GAP), (50.4, GAP), (50.6, "conforms")])
-def test_absent_object_does_not_prove_absence_of_an_event(gone_t: float, expected: str) -> None:
-    story = ready_again().remove(gone_t, "nodes", "", NODE)
+@pytest.mark.parametrize(("removed_t", "expected"), [(20.6, GAP), (50.4, GAP), (50.6, "conforms")])
+def test_absent_object_does_not_prove_absence_of_an_event(removed_t: float, expected: str) -> None:
+    story = ready_again().remove(removed_t, "nodes", "", NODE)
     assert_verdict(run(TAINTED.never_after(READY, LONG), story.fence(60.0)), expected)
 
 

@@ -179,7 +179,7 @@ def test_step_counts_by_its_size_and_only_nearby() -> None:
 def test_clock_step_does_not_extend_a_wait_by_its_size() -> None:
     """As on a laptop that was suspended."""
     story = Story().fault(10.0, "injected")
-    check = UNKNOWN.after(Moment("fault-step", {"id": "cut", "step": "injected"}), windows.prompt(5.0))
+    check = UNKNOWN.after(Moment("fault-step", {"id": "cut", "step": "injected"}), windows.up_to(5.0))
     before = undecided_s(check, story.history(), configuration(), 12.0)
     story.say(11.0, "wall", offset_s=WALL_OFFSET_S + 3600.0, since=10.95)
     after = undecided_s(check, story.history(), configuration(), 12.0)
@@ -194,7 +194,7 @@ def test_clock_step_does_not_extend_a_wait_by_its_size() -> None:
         (windows.renewals(), RENEW_S - 0.1 - 0.3),
         (windows.detection(), 12.0 - 0.3),
         (windows.afterwards(5.0), -0.3),
-        (windows.prompt(5.0), -0.8),
+        (windows.up_to(5.0), -0.8),
         (windows.absence(5.0), 0.0),
     ],
 )

@@ -335,7 +335,7 @@ SPECS = [
     windows.detection_from_fault(),
     windows.taint_pass(),
     windows.monitor_pass(),
-    windows.prompt(4.0),
+    windows.up_to(4.0),
     windows.recovery(),
     windows.toleration(6.0),
     windows.default_toleration(),
@@ -357,7 +357,7 @@ seconds = st.floats(0.01, 1e4)
         (windows.detection_from_fault(), {}, DOCUMENTED, 38.6, 66.0),
         (windows.taint_pass(), {}, FAST, -0.5, 3.5),
         (windows.monitor_pass(), {}, DOCUMENTED, -1.0, 7.0),
-        (windows.prompt(4.0), {}, FAST, -0.5, 4.5),
+        (windows.up_to(4.0), {}, FAST, -0.5, 4.5),
         (windows.recovery(), {}, FAST, 0.0, 60.5),
         (windows.recovery(), {"healing_took_s": 40.0}, FAST, 0.0, 100.5),
         (windows.toleration(6.0), {}, FAST, 5.5, 6.5),
@@ -721,11 +721,11 @@ def test_moment_on_an_undefined_field_is_refused() -> None:
     misspelt = moments.became("nodes", NODE, {"spec": {"taint": [{"key": "a"}]}})
     for check in (
         misspelt.never_after(UNKNOWN, windows.absence(5.0)),
-        UNKNOWN.after(misspelt, windows.prompt(2)),
+        UNKNOWN.after(misspelt, windows.up_to(2)),
     ):
         with pytest.raises(LookupError, match=r"objects of nodes have no field spec.taint\[\].key"):
             checks.refuse(check, story.history(), settings)
-    checks.refuse(UNKNOWN.after(UNKNOWN, windows.prompt(2)), story.history(), settings)
+    checks.refuse(UNKNOWN.after(UNKNOWN, windows.up_to(2)), story.history(), settings)
 
 
 def test_fields_are_stored_once_per_run_and_not_per_configuration() -> None:

@@ -130,7 +130,7 @@ def test_timeline_shows_the_scenarios_own_nodes_and_pods(nodes: int) -> None:
         story.change(7.0, "nodes", "", name, {"spec": {}, "status": {"conditions": []}})
     story.say(7.0, "machine", node="machine-1", step="joining", **{"as": "joined"})
     judgment = Judgment("a.b", moments.condition_became("judged", "Ready", "True").after(
-        moments.recording_began(), windows.prompt(5)
+        moments.recording_began(), windows.up_to(5)
     ))  # fmt: skip
     lanes = timeline.compose(story.history(), [(judgment, conforms("it came"))]).lanes
     assert {lane.group for lane in lanes if lane.name == "condition"} == {*zone, "joined", "judged"}

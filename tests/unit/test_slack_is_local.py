@@ -200,7 +200,7 @@ def test_stalls_between_anchor_and_event_do_not_add_up(
 
 def test_wait_is_extended_by_recorded_cpu_wait() -> None:
     """By its window plus the waits, as the verdict requires of the recording."""
-    story, soon = Story(), windows.prompt(5.0)
+    story, soon = Story(), windows.up_to(5.0)
     story.fault(10.0, "injected")
     check, now_t = UNKNOWN.after(moments.fault_step("cut", "injected"), soon), 20.0
     idle_s = undecided_s(check, measured(story, now_t).history(), configuration(), now_t)

@@ -179,7 +179,7 @@ def test_other_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: object) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(cli, "_reader_is_gone", lambda: False)
+    monkeypatch.setattr(cli, "_is_output_closed", lambda: False)
     monkeypatch.setattr(cli, "COMMANDS", (cli.Command("break", broken, ""),))
     with pytest.raises(BrokenPipeError):
         cli.main(["break"])

@@ -212,7 +212,7 @@ def of_nodes(
 ) -> Iterator[Subject]:
     """Yield what to judge of each node, with the version and the lease duration of its kubelet.
 
-    If states may be missed, no claim about a lasting state is proven.
+    If states may be missed, no claim about a persistent state is proven.
     """
     configuration = _configuration(cluster)
     by_node: dict[str, list[Expectation]] = {}

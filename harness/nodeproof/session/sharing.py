@@ -319,7 +319,7 @@ class Throttle:
                 return
             # A lab without an answer is at least as late as before.
             before, last = last, last if share is None else share
-            # A single late wake-up is not a load; a lasting load shows in two reports.
+            # A single late wake-up is not a load; a persistent load shows in two reports.
             self._write(slack_share=round(min(before, last), 3), reported_t=time.monotonic())
 
     def _allowance(self) -> Allowance:
