@@ -232,7 +232,7 @@ def test_volume_is_attached_and_detached_once_despite_driver_kills(
 
 
 @pytest.mark.night(reason="only machines stand still, and CI's time is for what breaks oftener")
-def test_suspended_machine_keeps_its_disk_and_errors_say_so(
+def test_suspended_machine_keeps_its_disk_and_errors_name_it(
     lab: LabHandle, stage: Lab, storage: Volumes
 ) -> None:
     guests_only(lab)

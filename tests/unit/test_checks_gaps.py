@@ -158,7 +158,7 @@ def test_one_watch_orders_a_late_anchor_and_the_next() -> None:
         repeated.counted(UNKNOWN, 0, 0, after=BOUND, until=CORDONED),
     ],
 )
-def test_event_right_before_the_anchor_of_another_watch_may_have_come_after_it(
+def test_event_shortly_before_an_anchor_of_another_watch_is_unordered(
     check: Check, cordon_t: float, expected: str
 ) -> None:
     """The watch of pods may be the slower one, within the slack."""

@@ -135,11 +135,11 @@ def test_gap_stays_a_gap_on_a_loaded_host() -> None:
     assert label(loaded(story, 0.5), settings=configuration(slack_limit_s=0.5)) == "unproven: gap"
 
 
-def test_missing_injection_stays_one_on_a_loaded_host() -> None:
+def test_missing_injection_stays_not_injected_on_a_loaded_host() -> None:
     assert label(loaded(Story()), FROM_FAULT) == "unproven: not-injected"
 
 
-def test_permanent_obstacle_comes_first() -> None:
+def test_permanent_obstacle_takes_precedence() -> None:
     broken = loaded(died(deadman(partition())))
     old = replace(TIMING_CLAIM, versions="<1.20")
     assert label(broken, claim=old) == "unproven: not-applicable"
@@ -219,7 +219,7 @@ def test_window_of_a_figure_set_by_a_flag_is_scaled(check: Check, component: str
         (EVICTION, MANAGER, "node-monitor-period"),
     ],
 )
-def test_other_flag_does_not_matter(check: Check, component: str, flag: str) -> None:
+def test_unrelated_flag_does_not_scale_a_window(check: Check, component: str, flag: str) -> None:
     verdict = judged(check, {"fault": "settings", "node": component, "flags": {flag: "1"}})
     assert verdict.label == "conforms", verdict
 

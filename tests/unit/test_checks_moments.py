@@ -100,7 +100,7 @@ def test_no_moment_is_found_in_an_empty_history(moment: Moment) -> None:
 
 
 @pytest.mark.parametrize("moment", EVERY, ids=str)
-def test_list_is_no_occurrence(moment: Moment) -> None:
+def test_listed_state_is_not_an_occurrence(moment: Moment) -> None:
     """Objects found at the start of a recording changed before it."""
     story = whole_life()
     late = Story()

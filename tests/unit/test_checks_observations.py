@@ -305,7 +305,7 @@ def test_defaults_are_judged(settings: Configuration, label: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["KubeCloudShared", "NodeLifecycleController"])
-def test_moved_default_is_read_at_either_path(group: str) -> None:
+def test_default_is_read_at_its_old_and_new_path(group: str) -> None:
     """Kubernetes 1.37 has moved the period of the node controller."""
     path, reported = "KubeCloudShared.NodeMonitorPeriod", {group: {"NodeMonitorPeriod": "5s"}}
     settings = configuration(reported={KCM: {"KubeCloudShared": {}, **reported}}, flags_set={KCM: {}})

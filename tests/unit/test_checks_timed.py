@@ -177,7 +177,7 @@ def test_listed_anchor_has_no_exact_time() -> None:
 
 
 @pytest.mark.parametrize(("since_t", "until_t"), [(3.0, 5.0), (50.0, 55.0)])
-def test_gap_elsewhere_does_not_matter(since_t: float, until_t: float) -> None:
+def test_gap_outside_the_window_does_not_matter(since_t: float, until_t: float) -> None:
     story = (
         partition()
         .sentinel(since_t - 0.5)
@@ -217,7 +217,7 @@ def test_detection_after_a_status_allows_one_more_period() -> None:
 
 
 @pytest.mark.parametrize("check", [DETECTION, FROM_FAULT])
-def test_silence_deviates_if_it_lasts(check: Check) -> None:
+def test_silence_until_the_end_deviates(check: Check) -> None:
     for back in (False, True):
         assert_verdict(run(check, silent(60.0, back=back)), "deviates", "did not occur")
     assert_verdict(run(check, silent(31.0)), GAP, "too early")
@@ -551,7 +551,7 @@ def test_any_go_duration_is_parsed(hours: int, minutes: int, milliseconds: int) 
     taint_s=st.floats(0.01, 20),
     eviction_s=st.floats(0.1, 40),
 )
-def test_only_the_right_figures_conform(
+def test_times_conform_only_inside_their_window(
     check: Check, unknown_s: float, taint_s: float, eviction_s: float
 ) -> None:
     verdict = run(check, partition(unknown_s, taint_s, eviction_s).fence(200.0))

@@ -122,7 +122,7 @@ def test_clock_step_never_causes_a_wrong_verdict(true_s: float, true: str) -> No
 
 
 @pytest.mark.parametrize(("detected_s", "moved_s"), [(11.7, -0.6), (12.3, 0.6), (10.5, -1.9)])
-def test_clock_step_known_only_at_the_end_leaves_times_open(detected_s: float, moved_s: float) -> None:
+def test_clock_step_known_only_at_the_end_leaves_times_unproven(detected_s: float, moved_s: float) -> None:
     """Like those of earlier versions: the time of the step is unknown."""
     stepped = set_clock(detected_after(detected_s), (BEFORE_T, moved_s))
     entries = [entry for entry in stepped.entries if entry.kind not in ("wall", "ended")]

@@ -158,7 +158,7 @@ def test_worst_verdict_has_precedence(several: list[Verdict]) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_permanent_reasons_are_a_skip(code: Code) -> None:
+def test_only_permanent_reasons_skip_a_scenario(code: Code) -> None:
     assert unproven(code, "").is_skip is (code in SKIP_CODES)
     assert unproven(code, "").label == f"unproven: {code}"
 
@@ -319,7 +319,7 @@ def test_some_scenario_always_runs_or_may_start(states: list[tuple[Turn, bool, f
 @pytest.mark.parametrize(
     ("tries", "turn"), [(0, Turn.QUEUE), (1, Turn.HALF), (2, Turn.ALONE), (5, Turn.ALONE)]
 )
-def test_number_of_tries_gives_the_turn(tries: int, turn: Turn) -> None:
+def test_turn_follows_from_the_number_of_tries(tries: int, turn: Turn) -> None:
     assert Turn.after(tries) is turn
 
 
@@ -442,7 +442,7 @@ def test_heartbeat_with_an_uncertain_clock_may_seem_late() -> None:
     assert "clock" in window.arithmetic
 
 
-def test_slack_counts_the_worst_of_everything() -> None:
+def test_slack_is_the_sum_of_the_worst_of_each_error() -> None:
     story = Story().sentinel(1.0, latency_s=0.3).sentinel(3.0, latency_s=0.1)
     story.say(4.0, "stall", late_s=0.25)
     story.say(5.0, "stall", late_s=0.05)
@@ -536,7 +536,7 @@ def test_undefined_symbol_is_refused_at_definition() -> None:
         windows.formula("within", "G", "G.x", "G + slack")
 
 
-def test_slack_belongs_to_the_end_and_not_to_the_figure() -> None:
+def test_slack_is_allowed_in_the_end_and_not_in_the_nominal_value() -> None:
     with pytest.raises(ValueError, match="no slack in 'P'"):
         windows.formula("within", "P", "0", "P")
     with pytest.raises(ValueError, match="slack in the claimed value"):
@@ -670,7 +670,7 @@ def test_invalid_pattern_is_found_at_any_depth(pattern: Any, message: str) -> No
     assert message in fault(pattern)
 
 
-def test_valid_pattern_has_no_fault() -> None:
+def test_valid_pattern_has_no_error() -> None:
     assert fault({"spec": {"taints": [{"key": {"$in": ["a", None]}}], "unschedulable": PRESENT}}) == ""
     assert fault({"$not": {"metadata": {"name": "n"}}}) == ""
 

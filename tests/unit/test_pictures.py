@@ -208,7 +208,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize(("window", "edges", "sentence"), EDGES.values(), ids=EDGES)
-def test_window_that_leaves_the_picture_says_so(
+def test_window_beyond_the_picture_is_marked(
     window: tuple[float, float], edges: int, sentence: str, tmp_path: Path
 ) -> None:
     bracket = Bracket("a.b", "unproven", "reason", 1.0, *window)

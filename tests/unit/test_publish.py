@@ -206,7 +206,7 @@ def again(run: Path) -> Path:
     return folder
 
 
-def test_rechecked_runs_have_their_own_names_and_say_so(tmp_path: Path) -> None:
+def test_rechecked_runs_have_their_own_names_and_a_mark(tmp_path: Path) -> None:
     site, runs = tmp_path / "site", [night(tmp_path, 20), night(tmp_path, 21)]
     rundir.write_facts(runs[1], rundir.read_facts(runs[0]))
     judged_again = [again(run) for run in runs]

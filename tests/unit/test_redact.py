@@ -314,7 +314,7 @@ def test_redaction_time_is_linear(unit: str) -> None:
     assert took_s(1_000_000) < max(8 * took_s(250_000), 0.5)
 
 
-def test_tail_that_begins_inside_a_key_is_clean(tmp_path: Path) -> None:
+def test_tail_that_begins_inside_a_key_is_redacted(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     key = KEYS["pkcs1"]
     log.write_text(f"{key}{LOG}")

@@ -152,7 +152,7 @@ def test_run_of_one_worker_does_not_wait(tmp_path: Path) -> None:
     ],
     ids=["one late wake-up", "slack that lasts", "a lab that answers nothing"],
 )
-def test_only_lasting_slack_is_reported(
+def test_only_persistent_slack_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[float | None], reported: set[float]
 ) -> None:
     monkeypatch.setattr("nodeproof.session.sharing._REPORT_PERIOD_S", 0.02)

@@ -115,7 +115,7 @@ def test_deviating_claim_shows_reason_window_history_and_scenarios(tmp_path: Pat
     assert "conforms 1  deviates 1  unproven 0" in lines
 
 
-def test_claims_left_open_by_one_cause_are_grouped(tmp_path: Path) -> None:
+def test_claims_unproven_by_one_cause_are_grouped(tmp_path: Path) -> None:
     other = unproven("gap", "the watch of nodes was blind")
     lines = last_lines(tmp_path / "run", [(A, DETECTION, GAP), (A, TAINT, GAP), (A, LEASE, other)])
     assert lines[: lines.index("")] == [

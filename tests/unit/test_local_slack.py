@@ -102,7 +102,7 @@ def test_missing_event_is_too_loaded_if_its_window_is_affected(until_t: float, e
 
 @pytest.mark.parametrize("check", [LOCKED, LIVES])
 @pytest.mark.parametrize(("until_t", "expected"), [(26.0, CONFORMS), (36.0, TOO_LOADED), (49.0, CONFORMS)])
-def test_lasting_state_is_too_loaded_if_its_span_is_affected(
+def test_persistent_state_is_too_loaded_if_its_span_is_affected(
     check: Check, until_t: float, expected: str
 ) -> None:
     story = measured(partition()).tell("started", 2.0).beats(2.0, 80.0).hear(85.0)
