@@ -41,7 +41,7 @@ SETTINGS = ("etcd unsafe-no-fsync=true", "kubelet healthzPort=0")
 SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
 LONG = "word " * 200
 LATE = deviates(LONG, WINDOW, Measured(LONG), LONG)
-BROKE_OFF = unproven("gap", LONG)
+LONG_GAP = unproven("gap", LONG)
 MAX_LINES = 40
 
 
@@ -158,7 +158,7 @@ def test_last_lines_have_counts_retries_times_and_paths(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("verdicts", [(LATE, LATE), (BROKE_OFF, BROKE_OFF), (LATE, BROKE_OFF)])
+@pytest.mark.parametrize("verdicts", [(LATE, LATE), (LONG_GAP, LONG_GAP), (LATE, LONG_GAP)])
 def test_last_lines_are_complete_with_two_wrong_claims(
     tmp_path: Path, verdicts: tuple[Verdict, Verdict]
 ) -> None:
