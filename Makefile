@@ -109,7 +109,7 @@ night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios
 
 night-histories:
-	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_verdicts_against_the_truth.py
+	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_random_histories.py
 
 night-process:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "night and not alone" tests/contract tests/acceptance

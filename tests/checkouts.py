@@ -21,7 +21,7 @@ _SETTINGS = (
     "commit.gpgsign=false",
     "maintenance.auto=false",
 )
-"""Without them, Git packs a large repository in the background, and so changes its files."""
+"""Git's own maintenance would pack a large repository in the background, and so change its files."""
 
 
 def write_checkout(folder: Path) -> Path:

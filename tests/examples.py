@@ -71,18 +71,18 @@ AROUND: Mapping[str, Around] = {
         before=_RECORDS,
         after="""\
             runs = became("pods", static.name, {"status": {"phase": "Running"}}, static.namespace)
-            seen = lab.wait_for(runs.after(recording_began(), windows.prompt(60)))
+            seen = lab.wait_for(runs.after(recording_began(), windows.up_to(60)))
     claim(CLAIM).expect_later(seen)
 """,
     ),
     "storage = volumes()": Around(
         needs='nodes=2, faulted=1, components=(ATTACHER,), features=("volumes",)',
         after="""\
-        seen = lab.wait_for(attached.after(pod_created(pod.namespace, pod.name), windows.prompt(60)))
+        seen = lab.wait_for(attached.after(pod_created(pod.namespace, pod.name), windows.up_to(60)))
         delete = kubectl("delete", "pod", "--namespace", pod.namespace, pod.name)
         lab.run(delete)
         detached = removed("volumeattachments", attachment(pvc, node))
-        lab.wait_for(detached.after(delete.begun, windows.prompt(60)))
+        lab.wait_for(detached.after(delete.begun, windows.up_to(60)))
     claim(CLAIM).expect_later(seen)
 """,
     ),
@@ -122,7 +122,7 @@ with lab.inject(often) as fault:
 lab.run(kubectl("delete", "pod", "--namespace", polite.namespace, polite.name, deaf.name))
 """,
         after="""\
-    claim(CLAIM).expect_later(sigterm(polite.name).after(pre_stop_began(polite.name), windows.prompt(15)))
+    claim(CLAIM).expect_later(sigterm(polite.name).after(pre_stop_began(polite.name), windows.up_to(15)))
 """,
     ),
 }

@@ -371,8 +371,8 @@ def _span(judged: Judged) -> tuple[float, float]:
 # Histories that could be
 
 
-def _drop(history: History, gone: Callable[[Entry], bool]) -> History:
-    return History.of(entry for entry in history.entries if not gone(entry))
+def _drop(history: History, is_dropped: Callable[[Entry], bool]) -> History:
+    return History.of(entry for entry in history.entries if not is_dropped(entry))
 
 
 def _moved(history: History, moved: Callable[[float], float]) -> History:

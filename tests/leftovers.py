@@ -95,8 +95,8 @@ def of_host(lab: str) -> list[str]:
     kinds = [name.partition(":")[0] for name in sorted(set(process.stdout.splitlines()))]
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if "nodeproof" in line]
     own = [f"mount {line}" for line in mounts if IMAGE_BUILD not in line]
-    lasting = (process for process in family if not process.command.startswith(_CONNECTION))
-    commands = [f"process {_without_pid(process.command)}" for process in lasting]
+    persistent = (process for process in family if not process.command.startswith(_CONNECTION))
+    commands = [f"process {_without_pid(process.command)}" for process in persistent]
     return [*commands, *(f"namespace {kind}" for kind in kinds), *own, f"nft {host_tables()}"]
 
 

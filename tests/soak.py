@@ -91,7 +91,7 @@ class Ground:
         self.lab.wait_nodes_ready()
         return self.lab
 
-    def gone(self) -> None:
+    def forget(self) -> None:
         """Forget the lab that a round ended."""
         if self.lab is not None:
             self.lab.close()
@@ -177,7 +177,7 @@ def _kill_beside_a_lab(ground: Ground, part: str, dice: random.Random) -> str:
     if part == "heal":
         text += f", its heal {_kill_a_heal(ground, lab, dice):.1f} s after its start"
     if part in LAB_PARTS:
-        return text + _is_gone(ground, host)
+        return text + _check_removed(ground, host)
     return text + _is_healed(ground, lab, before)
 
 
@@ -209,9 +209,9 @@ def _is_healed(ground: Ground, lab: LabHandle, before: list[str]) -> str:
     return f", healed in {took_s:.1f} s"
 
 
-def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
-    """Check that a lab that lost a part that it can't be without ends, and is swept."""
-    ground.gone()
+def _check_removed(ground: Ground, host: leftovers.Footprint) -> str:
+    """Check that a lab without one of its required parts ends, and is swept."""
+    ground.forget()
     began = time.monotonic()
     if not eventually(lambda: host.lab not in registry.running(), END_TIMEOUT_S):
         raise Different(f"lab {host.lab} still runs")
@@ -220,7 +220,7 @@ def _is_gone(ground: Ground, host: leftovers.Footprint) -> str:
     ledger = list((ground.folder / "nodeproof" / "ledger").glob(f"{host.lab}*"))
     if left or ledger:
         raise Different(f"left: {left} {ledger}")
-    return f", gone in {time.monotonic() - began:.1f} s"
+    return f", removed in {time.monotonic() - began:.1f} s"
 
 
 def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
@@ -241,12 +241,12 @@ def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
         os.kill(child.pid if part == "controller" else dice.choice(running), signal.SIGKILL)
     assert run is not None
     if part == "controller":
-        return _all_are_gone(run, running, tables) + f", killed after {after_s:.1f} s"
+        return _check_all_ended(run, running, tables) + f", killed after {after_s:.1f} s"
     return _the_others_go_on(child, folder, run, tables) + f", killed after {after_s:.1f} s"
 
 
-def _all_are_gone(run: Path, workers: Sequence[int], tables: str) -> str:
-    """Workers without anybody to tell end by themselves, and with the last of them their lab."""
+def _check_all_ended(run: Path, workers: Sequence[int], tables: str) -> str:
+    """Check that workers without a controller end by themselves, and their lab with the last of them."""
     began = time.monotonic()
     if not eventually(lambda: not any(map(_is_alive, workers)), RUN_ENDS_TIMEOUT_S):
         raise Different(f"workers live: {list(filter(_is_alive, workers))}")
@@ -254,7 +254,7 @@ def _all_are_gone(run: Path, workers: Sequence[int], tables: str) -> str:
         raise Different(f"labs run: {set(labs_of(run)) & set(registry.running())}")
     registry.sweep()
     _nothing_left(run, tables)
-    return f"all were gone in {time.monotonic() - began:.1f} s"
+    return f"all ended in {time.monotonic() - began:.1f} s"
 
 
 def _is_alive(pid: int) -> bool:

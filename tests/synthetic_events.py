@@ -31,9 +31,9 @@ def written_then(history: History, entry: Entry) -> Entry:
         return entry
     then = {name: value for name, value in meta.items() if name != "managedFields"}
     if "deletionTimestamp" in then:
-        gone_t = entry.t + float(then.get("deletionGracePeriodSeconds") or 0)
-        gone = datetime.fromtimestamp(gone_t + history.wall_offset_s(entry.t), UTC)
-        then["deletionTimestamp"] = gone.strftime("%Y-%m-%dT%H:%M:%SZ")
+        removal_t = entry.t + float(then.get("deletionGracePeriodSeconds") or 0)
+        removal = datetime.fromtimestamp(removal_t + history.wall_offset_s(entry.t), UTC)
+        then["deletionTimestamp"] = removal.strftime("%Y-%m-%dT%H:%M:%SZ")
     return replace(entry, data={**entry.data, "object": {**entry.data["object"], "metadata": then}})
 
 

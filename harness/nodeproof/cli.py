@@ -335,7 +335,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.say(str(problem))
         return commands.ENVIRONMENT
     except BrokenPipeError:
-        if not _reader_is_gone():
+        if not _is_output_closed():
             raise
         # Python flushes standard output again at exit, and would report the broken pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -345,7 +345,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return commands.ENVIRONMENT
 
 
-def _reader_is_gone() -> bool:
+def _is_output_closed() -> bool:
     """Return whether the reader of standard output closed it: a lab's connection may also break a pipe."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)

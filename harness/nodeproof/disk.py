@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and private keys. Standard library only."""
+"""Atomic replacement of files, and private keys. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def replace(path: Path, content: bytes) -> Path:
-    """Write a file in one step, for readers at any time; a link of its name is replaced. Raises OSError."""
-    # No other process can know the name beforehand and put a link there.
+    """Replace a file atomically; a link at `path` is replaced, not followed. Raises OSError."""
+    # The name is random, so that no other process can put a link there beforehand.
     partial = path.with_name(f".{path.name[:100]}-{uuid.uuid4().hex}")
     try:
         with partial.open("xb") as file:

@@ -10,7 +10,7 @@ from nodeproof.model.problem import Problem
 
 @dataclass(frozen=True)
 class Hint:
-    """How to get what is missing: the command in the repository, and the advice for an installation."""
+    """How to install a missing program: a command in the repository, and advice for an installed package."""
 
     set_up: str
     installed: str
@@ -20,7 +20,7 @@ BASE = Hint("make setup", "install it with your package manager")
 MACHINES = Hint(
     "infra/setup.sh libvirt", "`pip install 'nodeproof[libvirt]'`, and install it with your package manager"
 )
-"""How to get what virtual machines need."""
+"""How to install what virtual machines need."""
 VAGRANT = Hint("infra/setup.sh vagrant", "the Vagrantfile needs the repository (git clone)")
 _TOP = Path(__file__).resolve().parents[2]
 

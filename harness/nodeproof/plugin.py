@@ -105,8 +105,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
     config.addinivalue_line(
         "markers",
-        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', lasts='', isolation='zone'): what a "
-        "scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
+        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', duration_s='', isolation='zone'): what "
+        "a scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
         "many nodes its faults may affect (for several zones: in each zone), `profile` the only profile "
         "that proves it, `isolation` whether other scenarios may run in other zones of its lab",
     )

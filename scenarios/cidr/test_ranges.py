@@ -14,7 +14,7 @@ ALLOCATION_S, RELEASE_S, UP_S = 5.0, 60.0, 60.0
 """A failed allocation is retried with exponential backoff, so a range has to be freed soon."""
 
 
-@needs(nodes=(2,), components=(MANAGER,), lasts="60")
+@needs(nodes=(2,), components=(MANAGER,), duration_s="60")
 def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: Expectations) -> None:
     """The lab's own nodes keep their ranges: a Node cannot lose its range."""
     released = claim("cidr.released")
@@ -35,7 +35,7 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
         with lab.inject(faults.settings(MANAGER, **allocate(bits))) as fault:
             for name in others:
                 lab.run(actions.create_node(name))
-                lab.wait_for(range_report(name).after(fault.injected_at, windows.prompt(UP_S)))
+                lab.wait_for(range_report(name).after(fault.injected_at, windows.up_to(UP_S)))
             no_overlap = {"ranges": 2 * 2**bits, "overlapping": 0}
             claim("cidr.unique").expect_later(
                 checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap)
@@ -45,11 +45,11 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
                 late_node.created,
                 moments.event_reported("CIDRNotAvailable", "Node", late_node, ""),
             )
-            claim("cidr.exhausted").expect(refusal, within=windows.prompt(UP_S), after=creation)
+            claim("cidr.exhausted").expect(refusal, within=windows.up_to(UP_S), after=creation)
             claim("cidr.exhausted").never(range_report(late_node), throughout=NEVER, after=creation)
             lab.run(actions.kubectl("delete", "node", early_node))
             released.expect(
-                range_report(late_node), within=windows.prompt(RELEASE_S), after=early_node.removed
+                range_report(late_node), within=windows.up_to(RELEASE_S), after=early_node.removed
             )
             released.expect_later(checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap))
         # These requests come last: no controller manager starts on ranges that overlap. The first range is
@@ -63,7 +63,7 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
 def expect_range(claim: Expectations, node: Node, after: Moment, within_s: float) -> None:
     """Expect that a Node gets ranges of the default lengths."""
     ranges = range_report(node, DEFAULT_MASKS)
-    check = claim("cidr.assigned").expect(ranges, within=windows.prompt(within_s), after=after)
+    check = claim("cidr.assigned").expect(ranges, within=windows.up_to(within_s), after=after)
     claim("cidr.mask-size").expect_later(check)
 
 

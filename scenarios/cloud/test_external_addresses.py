@@ -21,7 +21,7 @@ def external_ip_report(node: str, address: str) -> Moment:
     return moments.written("nodes", {"metadata": {"name": node}, "status": {"addresses": addresses}})
 
 
-@needs(nodes=3, components=(CLOUD,), lasts="35")
+@needs(nodes=3, components=(CLOUD,), duration_s="35")
 def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports two external IPs: one of the machine (network `control`), one of no machine."""
     node = "cloud-node"
@@ -37,7 +37,7 @@ def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectat
         )
         for address in (control_address, UNUSED):
             claim("addresses.external-ip-routable").expect(
-                external_ip_report(node, address), within=windows.prompt(UP_S), after=moments.booted(node)
+                external_ip_report(node, address), within=windows.up_to(UP_S), after=moments.booted(node)
             )
         machine_answer, unused_answer = (
             lab.observe(probes.kubelet_at(node, address)) for address in (control_address, UNUSED)

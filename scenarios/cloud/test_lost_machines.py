@@ -17,15 +17,15 @@ REQUESTS_S = 0.5
 RECOVERY_S = 60.0
 
 
-@needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), lasts="G + 14P + 20")
+@needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), duration_s="G + 14P + 20")
 def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports a healthy node gone, and a lost one existing until it reports it gone, too."""
     off, lost = lab.targets
     labels: dict[str, Mapping[str, str]] = {node: lab.labels(node) for node in lab.targets}
     taint, deletion = off.taint(SHUT_DOWN, "NoSchedule"), lost.removed
     event = moments.event_reported("DeletingNode", "Node", lost, "")
-    off_gone = actions.set_cloud_answers({off: "gone"})
-    both_gone = actions.set_cloud_answers({off: "gone", lost: "gone"})
+    off_missing = actions.set_cloud_answers({off: "gone"})
+    both_missing = actions.set_cloud_answers({off: "gone", lost: "gone"})
     off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")
     still_ready = windows.absence_for("G - 2R")
     kept_claim, unhealthy_claim = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
@@ -35,33 +35,33 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
             lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
         )
         pass_s, few_passes = period_s + REQUESTS_S, windows.absence(HEALTHY_PASSES * period_s)
-        one_pass = windows.up_to(f"{pass_s}")
+        one_pass = windows.up_to(pass_s)
         with lab.inject(faults.power_off(lost)) as power_loss:
             with lab.inject(faults.power_off(off)) as shutdown:
                 lab.wait_for(off.unknown.after(power_loss.injected_at, windows.detection_from_fault()))
                 claim("cloud.shutdown-taint").expect(taint.added, within=one_pass, after=off.unknown)
-            lab.wait_for(off.ready.after(off.unknown, windows.prompt(RECOVERY_S)))
+            lab.wait_for(off.ready.after(off.unknown, windows.up_to(RECOVERY_S)))
             claim("cloud.shutdown-taint").expect(taint.removed, within=one_pass, after=off.ready)
-            lab.run(off_gone)
-            unhealthy_claim.never(off.removed, throughout=few_passes, after=off_gone.ended)
+            lab.run(off_missing)
+            unhealthy_claim.never(off.removed, throughout=few_passes, after=off_missing.ended)
             kept_claim.never(
                 deletion, throughout=windows.absence(EXISTS_PASSES * period_s), after=lost.unknown
             )
-            lab.run(both_gone)
+            lab.run(both_missing)
             # The controller may call the cloud before the cloud has its new answers.
             answered = windows.formula("within", f"{pass_s} + 2", "0", f"{pass_s} + 2 + slack")
             for moment in (deletion, event):
                 claim("cloud.node-deleted-when-vm-gone").expect(
-                    moment, within=answered, after=both_gone.begun
+                    moment, within=answered, after=both_missing.begun
                 )
             lab.collect(off_calls, lost_calls)
             # Otherwise the controller would delete the Node again before it is Ready.
             lab.run(actions.set_cloud_answers({}))
         calls = checks.counted(
-            lost_calls.call, EXISTS_PASSES - 2, 9999, after=lost.unknown, until=both_gone.begun
+            lost_calls.call, EXISTS_PASSES - 2, 9999, after=lost.unknown, until=both_missing.begun
         )
         unhealthy_claim.expect_later(kept_claim.expect_later(calls))
         unhealthy_claim.expect_later(off_calls.call.never_after(shutdown.injected_at, still_ready))
-        unhealthy_claim.expect_later(off_calls.call.never_after(off_gone.ended, few_passes))
+        unhealthy_claim.expect_later(off_calls.call.never_after(off_missing.ended, few_passes))
         restored = moments.first_after(lost.created, after=deletion)
-        lab.wait_for(restored.after(deletion, windows.prompt(RECOVERY_S)))
+        lab.wait_for(restored.after(deletion, windows.up_to(RECOVERY_S)))

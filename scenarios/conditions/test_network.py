@@ -17,12 +17,12 @@ FAST_UPDATE_S, SELDOM_S = 8, 100
 SOON_S, TOLERATION_S = 15, 300
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="90")
 def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expectations) -> None:
     """The network comes back while a new kubelet reports its status only every few minutes."""
     node, message = lab.target, "container runtime network not ready"
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", message)
-    update_window = windows.prompt(UPDATE_S + JITTER * lab.configuration["U"])
+    update_window = windows.up_to(UPDATE_S + JITTER * lab.configuration["U"])
     seldom = faults.kubelet_settings(node, nodeStatusUpdateFrequency=f"{SELDOM_S}s")
     cni, fast = claim("conditions.ready-false-cni"), claim("registration.first-ready-fast")
     accepting = claim("conditions.accepting-pods")
@@ -31,11 +31,11 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
         fault = network.enter_context(lab.inject(faults.replace_file(node, PLUGINS, NONE)))
         cni.expect(not_ready, within=update_window, after=fault.requested_at)
         no_schedule = node.taint(NOT_READY, "NoSchedule").added
-        lab.wait_for(no_schedule.after(not_ready, windows.prompt(SOON_S)))
+        lab.wait_for(no_schedule.after(not_ready, windows.up_to(SOON_S)))
         waiting, direct = lab.run(actions.pending_pod(only_on=node)), lab.run(actions.bound_pod(to=node))
-        accepting.expect(waiting.unschedulable, within=windows.prompt(SOON_S), after=waiting.created)
+        accepting.expect(waiting.unschedulable, within=windows.up_to(SOON_S), after=waiting.created)
         no_network = moments.event_reported("NetworkNotReady", "Pod", direct.name, "network is not ready")
-        accepting.expect(no_network, within=windows.prompt(SOON_S), after=direct.bound)
+        accepting.expect(no_network, within=windows.up_to(SOON_S), after=direct.bound)
         (host,) = lab.run(
             actions.run_witnesses(Witness(host_network=True, toleration_s=TOLERATION_S), on=node)
         )
@@ -45,8 +45,8 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
                 checks.counted(host.running, 1, 1, after=not_ready, until=restart.requested_at)
             )
             network.close()
-            ready = cni.expect(node.ready, within=windows.prompt(FAST_UPDATE_S), after=fault.healing_at)
-            binding_window = windows.prompt(SOON_S + windows.BIND_S)
+            ready = cni.expect(node.ready, within=windows.up_to(FAST_UPDATE_S), after=fault.healing_at)
+            binding_window = windows.up_to(SOON_S + windows.BIND_S)
             accepting.expect(waiting.bound, within=binding_window, after=fault.healing_at)
 
     stays_not_ready = checks.counted(node.ready, 0, 0, after=not_ready, until=fault.healing_at)

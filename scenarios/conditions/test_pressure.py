@@ -33,7 +33,7 @@ until a comparison finds no pressure; 2 s are for freeing the allocations.
 """
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="130")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="130")
 def test_pressure_is_reported_until_transition_period_ends(lab: Lab, claim: Expectations) -> None:
     """The setting imageMinimumGCAge protects the images, which later scenarios need."""
     node = lab.target

@@ -20,7 +20,7 @@ START_S = 30
 """A kubelet takes a second to refuse to start, and up to 20 s on a virtual machine without KVM."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="75")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="75")
 def test_node_with_stopped_runtime_is_not_ready_but_reports(lab: Lab, claim: Expectations) -> None:
     node, ready_false = lab.target, claim("conditions.ready-false")
     not_ready = moments.condition_reported(
@@ -37,7 +37,7 @@ def test_node_with_stopped_runtime_is_not_ready_but_reports(lab: Lab, claim: Exp
     )
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="2G + 45")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="2G + 45")
 def test_kubelet_without_container_runtime_does_not_start(lab: Lab, claim: Expectations) -> None:
     node, on_node = lab.target, claim("components.on-node")
     restart = moments.kubelet_restarted(node)
@@ -51,8 +51,8 @@ def test_kubelet_without_container_runtime_does_not_start(lab: Lab, claim: Expec
             lab.run(actions.restart_kubelet(node))
             lab.wait_for(node.unknown.after(restart, windows.detection_from_fault()))
             # The journal is collected below: this waits until the end of the window.
-            on_node.expect(refusal, within=windows.prompt(START_S), after=restart)
-            on_node.expect_later(process_exit, within=windows.prompt(10), after=refusal)
+            on_node.expect(refusal, within=windows.up_to(START_S), after=restart)
+            on_node.expect_later(process_exit, within=windows.up_to(10), after=refusal)
             on_node.never(node.ready, throughout=windows.absence(lab.quiet_s), after=node.unknown)
             lab.collect(Journal(node, KUBELET))
         # systemd restarts the kubelet (Restart=always), now with its original file.

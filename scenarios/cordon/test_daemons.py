@@ -10,7 +10,7 @@ A container on a virtual machine without KVM starts slowly.
 """
 
 
-@needs(nodes=2, lasts="6R")
+@needs(nodes=2, duration_s="6R")
 def test_daemonset_pod_is_scheduled_on_cordoned_node_and_stays(lab: Lab, claim: Expectations) -> None:
     daemons, scheduled = workload("DaemonSet"), claim("cordon.daemonset-still-scheduled")
     bound, running = daemons.pod_written(spec={"nodeName": lab.target}), daemons.running_on(lab.target)
@@ -18,6 +18,6 @@ def test_daemonset_pod_is_scheduled_on_cordoned_node_and_stays(lab: Lab, claim: 
     with lab.record():
         lab.run(actions.kubectl("cordon", lab.target))
         lab.run(daemons.make)
-        scheduled.expect(bound, within=windows.prompt(SCHEDULING_S), after=daemons.make.begun)
-        scheduled.expect(running, within=windows.prompt(CONTAINER_START_S), after=bound)
+        scheduled.expect(bound, within=windows.up_to(SCHEDULING_S), after=daemons.make.begun)
+        scheduled.expect(running, within=windows.up_to(CONTAINER_START_S), after=bound)
         scheduled.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=running)

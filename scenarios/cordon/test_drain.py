@@ -8,7 +8,7 @@ DRAIN_FLAGS = ("--force", "--timeout=30s")
 """Pods without a controller block a drain, too."""
 
 
-@needs(nodes=3, faulted=1, lasts="4P + 35")
+@needs(nodes=3, faulted=1, duration_s="4P + 35")
 def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
     node = lab.target
@@ -23,7 +23,7 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         for controller in (daemons, deployment):
             lab.run(controller.make)
             lab.wait_for(
-                controller.running_on(node).after(controller.make.begun, windows.prompt(CONTAINER_START_S))
+                controller.running_on(node).after(controller.make.begun, windows.up_to(CONTAINER_START_S))
             )
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         expect_drain(lab, claim, daemons, deployment)
@@ -53,7 +53,7 @@ def expect_pods_stay_after_cordon(
     )
     lab.run(bound.make)
     claim("cordon.direct-binding-bypass").expect(
-        bound.running_on(node), within=windows.prompt(CONTAINER_START_S), after=bound.make.begun
+        bound.running_on(node), within=windows.up_to(CONTAINER_START_S), after=bound.make.begun
     )
     since_cordon = (unschedulable, windows.absence(long_s))
     since_before = (all_run, windows.absence(lab.clear_s + long_s))
@@ -71,5 +71,5 @@ def expect_drain(lab: Lab, claim: Expectations, daemons: Workload, deployment: W
         checks.shows(refusal, {"status": 1, "stderr": {"$contains": "--ignore-daemonsets"}})
     )
     drain_leaves_daemonset.expect_later(checks.shows(lab.run(drain), {"status": 0}))
-    drain_leaves_daemonset.expect(deployment.deletion, within=windows.prompt(DELETION_S), after=drain.begun)
+    drain_leaves_daemonset.expect(deployment.deletion, within=windows.up_to(DELETION_S), after=drain.begun)
     drain_leaves_daemonset.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)

@@ -11,7 +11,7 @@ EARLY_S, COLLECTION_S = 20.0, 85.0
 FREED = windows.up_to(f"80 + {SCHEDULING_S}")
 
 
-@needs(nodes=3, faulted=2, lasts="110")
+@needs(nodes=3, faulted=2, duration_s="110")
 def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, claim: Expectations) -> None:
     """The kubelet runs on and does not register again.
 
@@ -29,7 +29,7 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
     with lab.record():
         lab.run(namespace.make)
         lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.up_to(CONTAINER_START_S)))
         owner = {"body": {"metadata": {"ownerReferences": [{"kind": "Node", "name": node}]}}}
         lease = lab.run(actions.send_request("GET", f"{LEASES}/{node}"))
         claim("heartbeat.lease-owner").expect_later(checks.shows(lease, owner))
@@ -54,7 +54,7 @@ def expect_event_and_no_lease(claim: Expectations, node: Node) -> None:
     deletion, event = node.removed, moments.event_reported("RemovingNode", "Node", node, "")
     claim("deletion-gc.event").expect(event, within=windows.monitor_pass(), after=deletion)
     lease = moments.removed("leases", node, "kube-node-lease")
-    removal = claim("deletion-gc.lease-removed").expect(lease, within=windows.prompt(60), after=deletion)
+    removal = claim("deletion-gc.lease-removed").expect(lease, within=windows.up_to(60), after=deletion)
     claim("heartbeat.lease-owner").expect_later(removal)
 
 

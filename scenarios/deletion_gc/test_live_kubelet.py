@@ -10,7 +10,7 @@ FLOOR_S = 2
 """
 
 
-@needs(nodes=2, faulted=1, features=("real-pods",), lasts="150")
+@needs(nodes=2, faulted=1, features=("real-pods",), duration_s="150")
 def test_kubelet_of_deleted_node_ends_pods_once_they_are_removed(lab: Lab, claim: Expectations) -> None:
     """The collector deletes without grace: a container that ignores SIGTERM gets 2 s of its 8 s."""
     node, kills = lab.target, claim("deletion-gc.live-kubelet-kills")
@@ -24,5 +24,5 @@ def test_kubelet_of_deleted_node_ends_pods_once_they_are_removed(lab: Lab, claim
         lab.wait_for(node_back.never_after(pod.removal, windows.absence(CONTAINER_END_S)))
         lab.collect(pod)
 
-    kills.expect_later(pod.sigterm, within=windows.prompt(SOON_S), after=pod.removal)
+    kills.expect_later(pod.sigterm, within=windows.up_to(SOON_S), after=pod.removal)
     kills.expect_later(pod.last_sign, within=windows.grace_period(FLOOR_S), after=pod.sigterm)

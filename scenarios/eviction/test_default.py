@@ -11,7 +11,7 @@ def test_api_server_default_tolerations_are_300_s(lab: Lab, claim: Expectations)
             claim("eviction.default-tolerations-injected").expect_later(checks.default_of(constant))
 
 
-@needs(nodes=2, faulted=1, profile="documented", lasts="G + T + 20")
+@needs(nodes=2, faulted=1, profile="documented", duration_s="G + T + 20")
 def test_pods_of_unreachable_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))

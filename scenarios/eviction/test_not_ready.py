@@ -4,10 +4,10 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, Workload, workload
 from nodeproof.scenario.types import Moment
 
-PLACED = windows.prompt(5.0)
+PLACED = windows.up_to(5.0)
 
 
-@needs(nodes=2, faulted=1, lasts="20")
+@needs(nodes=2, faulted=1, duration_s="20")
 def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expectations) -> None:
     node, other = lab.target, lab.others[0]
     pod = lab.run(actions.run_pod(on=node))

@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
 from nodeproof.scenario.kubernetes import NOT_READY
 
 
-@needs(nodes=2, faulted=1, profile="documented", lasts="T + 25")
+@needs(nodes=2, faulted=1, profile="documented", duration_s="T + 25")
 def test_pods_of_not_ready_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
     """The Ready condition is patched to False; the kubelet still renews its Lease."""
     node, eviction = lab.target, claim("eviction.after-five-minutes-not-ready")

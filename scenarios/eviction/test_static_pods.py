@@ -8,14 +8,14 @@ LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
 
-@needs(nodes=2, faulted=1, lasts="G + T + 4P + 45")
+@needs(nodes=2, faulted=1, duration_s="G + T + 4P + 45")
 def test_static_pod_of_unreachable_node_is_not_evicted(lab: Lab, claim: Expectations) -> None:
     """Another pod of that node leaves."""
     node, static = lab.target, mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, windows.prompt(CONTAINER_START_S)))
+        lab.wait_for(static.running.after(restart.requested_at, windows.up_to(CONTAINER_START_S)))
         lab.require(static.running, within_s=CONTAINER_START_S, after=restart.requested_at)
         pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
         with lab.inject(faults.partition(node)) as fault:

@@ -7,7 +7,7 @@ REMAINING_S = 8.0
 """Shortest time from the second taint until the pod is due (s)."""
 
 
-@needs(nodes=2, faulted=1, lasts="2G + 60")
+@needs(nodes=2, faulted=1, duration_s="2G + 60")
 def test_eviction_timer_survives_swap_of_not_ready_and_unreachable(lab: Lab, claim: Expectations) -> None:
     """The pod tolerates both taints equally long: a restarted timer would end a grace period later."""
     node, configuration = lab.target, lab.configuration

@@ -8,7 +8,7 @@ SELDOM = "1h"
 """Interval of unchanged status reports: none comes during the scenario."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="4G + 60")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="4G + 60")
 def test_node_with_slow_clock_stays_ready_by_increasing_renew_times(lab: Lab, claim: Expectations) -> None:
     """The kubelet starts after the step: with its status report, the controller observes the Lease again."""
     node, configuration = lab.target, lab.configuration

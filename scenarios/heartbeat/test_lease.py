@@ -6,7 +6,7 @@ from nodeproof.scenario.sources import audit
 RENEWALS = 20
 
 
-@needs(nodes=2, lasts="20R + 2")
+@needs(nodes=2, duration_s="20R + 2")
 def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Lab, claim: Expectations) -> None:
     node, user = lab.target, f"system:node:{lab.target}"
     writes = {"verb": {"$in": ["create", "update", "patch", "delete"]}, "name": node}

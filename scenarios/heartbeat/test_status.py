@@ -21,7 +21,7 @@ SIZE_RATIO = 4
 """A Lease is at least this many times smaller than its Node."""
 
 
-@needs(nodes=2, lasts="5G + 15")
+@needs(nodes=2, duration_s="5G + 15")
 def test_idle_kubelet_renews_its_lease_and_seldom_reports_its_status(lab: Lab, claim: Expectations) -> None:
     """The first interval after a change is random and is not judged."""
     interval_s, update_s = int(2 * lab.configuration["G"]), int(lab.configuration["U"])
@@ -65,7 +65,7 @@ def join_kubelets(lab: Lab, interval_s: int) -> None:
     same_interval: Any = {"nodeStatusUpdateFrequency": renewal, "nodeStatusReportFrequency": "0s"}
     lab.run(actions.join(OFTEN, **same_interval))
     for node in (OFTEN, EVERY_5_S, SELDOM):
-        lab.wait_for(node.ready.after(node.created, windows.prompt(60.0)))
+        lab.wait_for(node.ready.after(node.created, windows.up_to(60.0)))
     settling = windows.absence(2 * lab.configuration["U"])
     lab.wait_for(SELDOM.removed.never_after(SELDOM.ready, settling))
 

@@ -19,7 +19,7 @@ LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 """Longer than a pod without tolerations of its own stays."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="G + T + 90")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="G + T + 90")
 def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim: Expectations) -> None:
     """All containers continue to run, also those of deleted pods, as no kubelet ends them."""
     node, static = lab.target, mirror_pod(lab.target)
@@ -52,7 +52,7 @@ def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim
 
 def require_start(lab: Lab, event: Moment, after: Moment) -> None:
     """Wait until a pod is running, and require it: no claim promises it."""
-    lab.wait_for(event.after(after, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(event.after(after, windows.up_to(CONTAINER_START_S)))
     lab.require(event, within_s=CONTAINER_START_S, after=after)
 
 

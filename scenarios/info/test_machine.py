@@ -16,7 +16,7 @@ HUGE_PAGES, PAGES = "hugepages-2Mi", 16
 RESOURCES = ("cpu", "memory", "pods")
 
 
-@needs(nodes=2, features=("systemd",), lasts="15")
+@needs(nodes=2, features=("systemd",), duration_s="15")
 def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations) -> None:
     node = lab.target
 
@@ -39,7 +39,7 @@ def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations)
     claim("conditions.ready-true-shape").expect_later(checks.shows(conditions, [READY]))
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="60")
 def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     name_flag, empty_flag = (f"--hostname-override={name}" for name in (node, ""))
@@ -64,7 +64,7 @@ def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, cl
     claim("addresses.hostname").expect_later(checks.shows(addresses, [own_name]))
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "swap"), lasts="60")
+@needs(nodes=2, faulted=1, features=("systemd", "swap"), duration_s="60")
 def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim: Expectations) -> None:
     """A restarted kubelet reports huge pages as a resource, and subtracts them from memory."""
     node, updates_live = lab.target, claim("capacity.updates-live")
@@ -72,7 +72,7 @@ def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim
         node.became({"status": {"capacity": {HUGE_PAGES: amount}}}) for amount in (f"{2 * PAGES}Mi", "0")
     )
     restart, second_restart = actions.restart_kubelet(node), actions.restart_kubelet(node)
-    restarted = windows.prompt(RESTART_S)
+    restarted = windows.up_to(RESTART_S)
 
     with lab.record():
         before = lab.observe(probes.resources_of(node))
@@ -133,4 +133,4 @@ def restart_kubelet_and_wait(lab: Lab) -> None:
     restart = actions.restart_kubelet(lab.target)
     lab.run(restart)
     report = moments.first_after(lab.target.status_report, after=restart.ended)
-    lab.wait_for(report.after(restart.ended, windows.prompt(RESTART_S)))
+    lab.wait_for(report.after(restart.ended, windows.up_to(RESTART_S)))

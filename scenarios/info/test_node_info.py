@@ -8,7 +8,7 @@ WRONG = "nodeproof-was-here"
 GATHERED = ("kernelVersion", "osImage", "kubeletVersion", "containerRuntimeVersion")
 
 
-@needs(nodes=2, lasts="G + 10R")
+@needs(nodes=2, duration_s="G + 10R")
 def test_kubelet_corrects_edited_status_and_recreates_its_lease(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     path = f"{NODES}/{node}"

@@ -17,7 +17,7 @@ LONG = windows.absence_for("3S")
 ONE_PASS = windows.up_to("P + 1")
 
 
-@needs(nodes=2, lasts="3S + 15")
+@needs(nodes=2, duration_s="3S + 15")
 def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: Expectations) -> None:
     """With a cloud, its node lifecycle controller would find no instance for this Node and delete it."""
     not_eligible = claim("manual-node.not-eligible")
@@ -38,7 +38,7 @@ def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: 
         claim("monitoring.startup-grace").expect_later(unknown)
         lab.wait_for(no_schedule.after(creation, STARTUP_GRACE))
         pod = lab.run(actions.pending_pod(only_on=node))
-        not_eligible.expect(pod.unschedulable, within=windows.prompt(5), after=pod.created)
+        not_eligible.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
         not_eligible.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
         expect_removed_only_by_kubectl(lab, claim, node)
 

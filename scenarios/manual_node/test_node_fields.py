@@ -21,7 +21,7 @@ MOST_OF_IT, THE_REST = {"cpu": "600m"}, {"cpu": "300m"}
 SIZE = "node_collector_zone_size"
 
 
-@needs(nodes=2, lasts="35")
+@needs(nodes=2, duration_s="35")
 def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expectations) -> None:
     """Of 4 CPUs, 1 is allocatable: each of two pods fits, but not both together."""
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
@@ -31,8 +31,8 @@ def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expe
     )
     absence_window, attempt_window, binding_window = (
         windows.absence(lab.quiet_s),
-        windows.prompt(ATTEMPT_S),
-        windows.prompt(BINDING_S),
+        windows.up_to(ATTEMPT_S),
+        windows.up_to(BINDING_S),
     )
 
     with lab.record():
@@ -65,7 +65,7 @@ def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expe
         claim("scheduling.sum-of-requests").expect(third.bound, within=binding_window, after=third.created)
 
 
-@needs(nodes=2, lasts="G + 15")
+@needs(nodes=2, duration_s="G + 15")
 def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectations) -> None:
     """A zone is a region and a name, by either pair of labels; the last Node reports once, then no more."""
     mark = uuid.uuid4().hex[:8]

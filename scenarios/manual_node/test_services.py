@@ -9,7 +9,7 @@ REPORTED_S, LOOK_S = 15, 1
 """The kubelet's next status check is timed from the end of the last one, which a busy machine delays."""
 
 
-@needs(nodes=2, faulted=1, features=("proxy",), lasts="2G + 25")
+@needs(nodes=2, faulted=1, features=("proxy",), duration_s="2G + 25")
 def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> None:
     """Its kubelet reports at each status check: it confirms Ready, which is not merely left unchanged."""
     node, update_s = lab.target, lab.configuration["U"]
@@ -35,8 +35,8 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
             with_proxy = lab.observe(by_service)
             # The second report began after kube-proxy served: it would take kube-proxy into account.
             first = moments.first_after(report, after=with_proxy.completed)
-            lab.wait_for(first.after(with_proxy.completed, windows.prompt(REPORTED_S)))
-            lab.wait_for(moments.first_after(report, after=first).after(first, windows.prompt(REPORTED_S)))
+            lab.wait_for(first.after(with_proxy.completed, windows.up_to(REPORTED_S)))
+            lab.wait_for(moments.first_after(report, after=first).after(first, windows.up_to(REPORTED_S)))
         without_proxy, direct = lab.observe(by_service), lab.observe(directly)
         is_served = (with_proxy.value, direct.value) == (ANSWERS, ANSWERS)
         lab.require_lab(
@@ -48,10 +48,10 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
             unready, throughout=two_periods, after=proxy.healed_at
         )
         end = lab.observe(by_service)
-        is_proxy_gone = ANSWERS not in (without_proxy.value, end.value)
+        is_proxy_stopped = ANSWERS not in (without_proxy.value, end.value)
         next_step = "see what else answers at its address"
         lab.require_lab(
-            is_proxy_gone, otherwise="the Service answers without kube-proxy", next_step=next_step
+            is_proxy_stopped, otherwise="the Service answers without kube-proxy", next_step=next_step
         )
     claim("manual-node.healthy-means-all-services").expect_later(
         checks.spaced(report, update_period, at_least=5, after=proxy.healed_at, until=end.completed)

@@ -6,7 +6,7 @@ MANAGER, LOOKS = "kube-controller-manager", "node_collector_update_all_nodes_hea
 PERIODS = 12
 
 
-@needs(nodes=2, lasts="12P + 3")
+@needs(nodes=2, duration_s="12P + 3")
 def test_node_monitor_runs_once_per_configured_period(lab: Lab, claim: Expectations) -> None:
     """The controller's own metric counts one pass a period; its flag gives the period."""
     looks, period_s = probes.metric(MANAGER, LOOKS), lab.configuration["P"]

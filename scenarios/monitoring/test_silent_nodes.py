@@ -19,18 +19,18 @@ def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -
             )
         lab.wait_for(node.ready.after(silence.healing_at, windows.recovery()))
         claim("taints.removed-on-recovery").expect(
-            moments.untainted(node, "NoSchedule"), within=windows.prompt(2), after=node.ready
+            moments.untainted(node, "NoSchedule"), within=windows.up_to(2), after=node.ready
         )
         claim("taints.removed-on-recovery").expect(
             moments.untainted(node, "NoExecute"), within=windows.monitor_pass(), after=node.ready
         )
 
 
-@needs(nodes=2, faulted=1, features=("link",), lasts="G + 7")
+@needs(nodes=2, faulted=1, features=("link",), duration_s="G + 7")
 def test_node_with_unplugged_cable_becomes_unknown_and_recovers(lab: Lab, claim: Expectations) -> None:
     expect_detection_and_recovery(lab, claim, faults.link_down(lab.target))
 
 
-@needs(nodes=2, faulted=1, features=("freeze",), lasts="G + 7")
+@needs(nodes=2, faulted=1, features=("freeze",), duration_s="G + 7")
 def test_frozen_node_becomes_unknown_and_recovers(lab: Lab, claim: Expectations) -> None:
     expect_detection_and_recovery(lab, claim, faults.freeze(lab.target))

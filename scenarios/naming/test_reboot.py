@@ -3,7 +3,7 @@
 from nodeproof.scenario import Expectations, Lab, faults, moments, needs, windows
 
 
-@needs(nodes=2, faulted=1, features=("reset",), lasts="G + 4R")
+@needs(nodes=2, faulted=1, features=("reset",), duration_s="G + 4R")
 def test_reset_machine_is_reported_as_rebooted(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     rebooted = moments.event_reported("Rebooted", "Node", node, f"Node {node} has been rebooted")

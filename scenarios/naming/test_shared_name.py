@@ -11,7 +11,7 @@ LABEL = actions.labels_of(KEY, "yes")
 MACHINE_ID = moments.changed("nodes", NODE, "status.nodeInfo.machineID")
 
 
-@needs(nodes=2, lasts="10U + 30")
+@needs(nodes=2, duration_s="10U + 30")
 def test_machine_with_name_of_existing_node_adopts_that_node(lab: Lab, claim: Expectations) -> None:
     """The first machine leaves for good, a second one replaces it, and a third one joins beside that."""
     labelled = NODE.became({"metadata": {"labels": LABEL}})
@@ -19,13 +19,13 @@ def test_machine_with_name_of_existing_node_adopts_that_node(lab: Lab, claim: Ex
 
     with lab.record():
         lab.run(actions.join(OLD, node=NODE))
-        lab.wait_for(NODE.ready.after(NODE.created, windows.prompt(UP_S)))
+        lab.wait_for(NODE.ready.after(NODE.created, windows.up_to(UP_S)))
         lab.run(actions.label_node(NODE, KEY, "yes"))
         lab.run(actions.kubectl("cordon", NODE))
         lab.run(actions.kubectl("taint", "node", NODE, f"{TAINT.key}=yes:{TAINT.effect}"))
         for addition in (labelled, NODE.cordoned, TAINT.added):
             claim("naming.replacement-inherits-state").expect(
-                addition, within=windows.prompt(UP_S), after=NODE.ready
+                addition, within=windows.up_to(UP_S), after=NODE.ready
             )
         expect_inheritance(lab, claim, until=second_join.begun)
         lab.run(second_join)
@@ -40,7 +40,7 @@ def expect_inheritance(lab: Lab, claim: Expectations, until: Moment) -> None:
     lab.run(actions.join(NEW, node=NODE))
     replacement = moments.first_after(MACHINE_ID, after=moments.booted(NEW))
     claim("naming.replacement-inherits-state").expect(
-        replacement, within=windows.prompt(UP_S), after=moments.booted(NEW)
+        replacement, within=windows.up_to(UP_S), after=moments.booted(NEW)
     )
     for loss in (unlabelled, NODE.uncordoned, TAINT.removed):
         claim("naming.replacement-inherits-state").never(
@@ -55,7 +55,7 @@ def expect_inheritance(lab: Lab, claim: Expectations, until: Moment) -> None:
 def expect_shared_node(lab: Lab, claim: Expectations, since: Moment) -> None:
     """Expect that two machines report for one Node in turn, and that neither removes it or its Lease."""
     flips = moments.first_after(MACHINE_ID, after=moments.booted(SECOND))
-    lab.wait_for(flips.after(moments.booted(SECOND), windows.prompt(UP_S)))
+    lab.wait_for(flips.after(moments.booted(SECOND), windows.up_to(UP_S)))
     second_leave = actions.leave(SECOND)
     for removal in (NODE.removed, moments.removed("leases", NODE, "kube-node-lease")):
         claim("naming.second-kubelet-adopts").never(

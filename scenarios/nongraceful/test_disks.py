@@ -38,7 +38,7 @@ GROUP = "/apis/apps/v1/namespaces/nodeproof"
     faulted=1,
     components=(ATTACHER,),
     features=("power", "real-pods", "volumes"),
-    lasts="G + T + 200",
+    duration_s="G + T + 200",
 )
 def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
     lab: Lab, claim: Expectations
@@ -76,7 +76,7 @@ def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
                 detach.expect_later(checks.grew(before, lab.observe(counter), 2, 2))
                 expect_recovery(claim, stateful, other, (disk, new_disk), out_of_service)
                 running = deployment.running_on(other)
-                lab.wait_for(running.after(out_of_service, windows.prompt(RECOVERY_S)))
+                lab.wait_for(running.after(out_of_service, windows.up_to(RECOVERY_S)))
                 read_count = lab.observe(probes.last_written(new_pod, by=node))
                 recovery.expect_later(checks.grew(written_count, read_count, 0, MAX_LATER_WRITES))
                 recovery.expect_later(checks.shows(lab.observe(probes.writes(new_pod)), FLAWLESS))
@@ -100,7 +100,7 @@ def workloads_on(node: str, volume_names: Sequence[str], tolerated_s: int) -> tu
 
 def start_workload(lab: Lab, pods: Workload, node: str) -> None:
     lab.run(pods.make)
-    lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.up_to(CONTAINER_START_S)))
     lab.require(pods.running_on(node), within_s=CONTAINER_START_S, after=pods.make.begun)
 
 
@@ -108,13 +108,13 @@ def delete_workload(lab: Lab, kind: str, pods: Workload, disk: str) -> None:
     """Delete a workload and wait until its volume is detached."""
     delete = actions.send_request("DELETE", f"{GROUP}/{kind}/{pods.name}")
     lab.run(delete)
-    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(moments.detached(disk).after(delete.begun, windows.up_to(CONTAINER_START_S)))
 
 
 def wait_until_terminating(lab: Lab, *deletions: Moment) -> None:
     """Wait until the target is tainted as unreachable, and its pods are terminating."""
     unreachable = lab.target.taint(UNREACHABLE, "NoExecute").added
-    lab.wait_for(unreachable.after(lab.target.unknown, windows.prompt(AT_ONCE_S)))
+    lab.wait_for(unreachable.after(lab.target.unknown, windows.up_to(AT_ONCE_S)))
     for deletion in deletions:
         lab.wait_for(deletion.after(unreachable, windows.toleration(lab.toleration_s)))
 
@@ -133,7 +133,7 @@ def expect_disks_to_stay(
     )
     running, deletion = deployment.running_on(other), deployment.deletion
     not_attachable = claim("non-graceful.volume-not-attachable")
-    not_attachable.expect(refused, within=windows.prompt(AT_ONCE_S), after=deletion)
+    not_attachable.expect(refused, within=windows.up_to(AT_ONCE_S), after=deletion)
     not_attachable.never(running, throughout=a_pass, after=deletion)
 
 
@@ -141,7 +141,7 @@ def expect_detachment(claim: Expectations, pod: Pod, disk: str, out_of_service: 
     """Expect that the pod is removed, and then its disk is detached."""
     detach, two_phases = claim("out-of-service.immediate-detach"), claim("out-of-service.two-phases")
     detach.expect(moments.detaching(disk), within=windows.afterwards(AT_ONCE_S), after=pod.removal)
-    detach.expect(moments.detached(disk), within=windows.prompt(AT_ONCE_S), after=moments.detaching(disk))
+    detach.expect(moments.detached(disk), within=windows.up_to(AT_ONCE_S), after=moments.detaching(disk))
     two_phases.expect(pod.removal, within=windows.pod_gc_removal(), after=out_of_service)
     two_phases.expect_later(checks.in_order(pod.removal, moments.detaching(disk)))
 
@@ -154,10 +154,10 @@ def expect_recovery(
     attached = moments.became(ATTACHMENTS, new, {"status": {"attached": True}})
     running = stateful.running_on(other)
     recovery.expect(
-        moments.created(ATTACHMENTS, new), within=windows.prompt(AT_ONCE_S), after=moments.detached(old)
+        moments.created(ATTACHMENTS, new), within=windows.up_to(AT_ONCE_S), after=moments.detached(old)
     )
-    recovery.expect(attached, within=windows.prompt(ATTACH_S), after=out_of_service)
-    recovery.expect(running, within=windows.prompt(RECOVERY_S), after=out_of_service)
+    recovery.expect(attached, within=windows.up_to(ATTACH_S), after=out_of_service)
+    recovery.expect(running, within=windows.up_to(RECOVERY_S), after=out_of_service)
 
 
 def expect_calls_of_driver(
@@ -169,5 +169,5 @@ def expect_calls_of_driver(
     )
     lab.collect(unstaged, unpublished)
     detach, unstaging = claim("out-of-service.immediate-detach"), unstaged.call
-    detach.expect_later(unpublished.call, within=windows.prompt(AT_ONCE_S), after=moments.detaching(disk))
+    detach.expect_later(unpublished.call, within=windows.up_to(AT_ONCE_S), after=moments.detaching(disk))
     detach.expect_later(checks.counted(unstaging, 0, 0, after=out_of_service, until=moments.detached(disk)))

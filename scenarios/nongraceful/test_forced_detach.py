@@ -25,7 +25,7 @@ CONTAINER_START_S, AT_ONCE_S, DETACH_S = 60.0, 5.0, 60.0
     components=(ATTACHER,),
     features=("power", "volumes"),
     profile="documented",
-    lasts="460",
+    duration_s="460",
 )
 def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expectations) -> None:
     """Its pod was deleted by force; a pod on another node waits for the volume and gets it then."""
@@ -34,7 +34,7 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
     old, new = faults.attachment(volume, node), faults.attachment(volume, other)
     counter = probes.metric(MANAGER, FORCED, reason="timeout")
     timeout = claim("non-graceful.force-detach-timeout")
-    at_once, creation = windows.prompt(AT_ONCE_S), moments.created(ATTACHMENTS, new)
+    at_once, creation = windows.up_to(AT_ONCE_S), moments.created(ATTACHMENTS, new)
 
     with lab.record(extra_resources=(ATTACHMENTS,)), lab.inject(storage):
         pod = start_pod(lab, node, volume)
@@ -45,7 +45,7 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
             timeout.expect(moments.detaching(old), within=SIX_MINUTES, after=pod.removal)
             timeout.expect(moments.detached(old), within=at_once, after=moments.detaching(old))
             timeout.expect(creation, within=at_once, after=moments.detached(old))
-            timeout.expect(waiting.running, within=windows.prompt(CONTAINER_START_S), after=creation)
+            timeout.expect(waiting.running, within=windows.up_to(CONTAINER_START_S), after=creation)
             timeout.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         delete_and_detach(lab, waiting, new)
@@ -54,11 +54,11 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
 # Two zones give it a lab of its own beside the other scenario, which waits as long.
 @needs(
     nodes=4, zones=2, faulted=1, components=(ATTACHER, MANAGER), features=("power", "volumes"),
-    profile="documented", lasts="480",
+    profile="documented", duration_s="480",
 )  # fmt: skip
 def test_volume_stays_attached_if_force_detach_is_disabled(lab: Lab, claim: Expectations) -> None:
     """The volume stays attached until the node is tainted as out of service."""
-    node, storage, at_once = lab.target, faults.volumes(), windows.prompt(AT_ONCE_S)
+    node, storage, at_once = lab.target, faults.volumes(), windows.up_to(AT_ONCE_S)
     (volume,) = storage.pvcs
     disk, disable = faults.attachment(volume, node), claim("non-graceful.force-detach-disable")
 
@@ -86,7 +86,7 @@ def start_pod(lab: Lab, node: str, volume: str) -> Pod:
     """Start a pod with a volume and wait until it runs on the attached volume."""
     pod = lab.run(actions.pending_pod(only_on=node, **using_pvc(volume)))
     attached = moments.became(ATTACHMENTS, faults.attachment(volume, node), {"status": {"attached": True}})
-    lab.wait_for(pod.running.after(attached, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(pod.running.after(attached, windows.up_to(CONTAINER_START_S)))
     lab.require(pod.running, within_s=CONTAINER_START_S, after=attached)
     return pod
 
@@ -94,11 +94,11 @@ def start_pod(lab: Lab, node: str, volume: str) -> Pod:
 def force_delete(lab: Lab, pod: Pod) -> None:
     """Delete a pod by force, as for a machine that is known to be off."""
     lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}", {"gracePeriodSeconds": 0}))
-    lab.wait_for(pod.removal.after(pod.running, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(pod.removal.after(pod.running, windows.up_to(CONTAINER_START_S)))
 
 
 def delete_and_detach(lab: Lab, pod: Pod, disk: str) -> None:
     """Delete a pod of a healthy node and wait until its volume is detached."""
     delete = actions.send_request("DELETE", f"{PODS}/{pod.name}")
     lab.run(delete)
-    lab.wait_for(moments.detached(disk).after(delete.begun, windows.prompt(DETACH_S)))
+    lab.wait_for(moments.detached(disk).after(delete.begun, windows.up_to(DETACH_S)))

@@ -31,10 +31,10 @@ DELETED_AFTER_TAINT_S = 12
 """Longer than the time from the first deletions to the taint, so that one deletion comes after it."""
 BOTH_NODES_LOST = windows.formula("within", "G + 3P + 2/E + 2", "0", "G + 3P + 2/E + 2 + slack")
 """For two nodes of a zone, one after the other."""
-STARTS = windows.prompt(60.0)
+STARTS = windows.up_to(60.0)
 
 
-@needs(nodes=3, faulted=2, features=("power",), lasts="3G + 55")
+@needs(nodes=3, faulted=2, features=("power",), duration_s="3G + 55")
 def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expectations) -> None:
     """One of two nodes gets the taint, with NoSchedule first; the other one does not."""
     pods = pods_on(lab, *lab.targets)
@@ -71,7 +71,7 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
             *(pods.node.taint(OUT_OF_SERVICE, effect).removed for effect in ("NoSchedule", "NoExecute"))
         )
         claim("out-of-service.manual-removal").expect(
-            pod.bound, within=windows.prompt(windows.BIND_S), after=removed
+            pod.bound, within=windows.up_to(windows.BIND_S), after=removed
         )
         lab.collect(removals)
 
@@ -185,7 +185,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
     force_deletes.expect(pods.ordinal.removal, within=windows.pod_gc_removal(), after=out_of_service)
     force_deletes.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)
     force_deletes.expect(pods.evicted.removal, within=windows.afterwards(5), after=failed)
-    force_deletes.expect(pods.ordinal.replacement, within=windows.prompt(5.0), after=pods.ordinal.removal)
+    force_deletes.expect(pods.ordinal.replacement, within=windows.up_to(5.0), after=pods.ordinal.removal)
     effect.expect(pods.late_pod.deletion, within=windows.toleration(due_s), after=unreachable)
     effect.expect(
         pods.late_pod.removal,
@@ -200,7 +200,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
 def expect_eviction_without_toleration(claim: Expectations, pods: Pods) -> None:
     """Expect that NoExecute evicts and removes pods, and removes one that tolerates it once it is deleted."""
     effect, toleration = claim("out-of-service.effect-noexecute"), claim("out-of-service.toleration")
-    out_of_service, at_once = pods.node.taint(OUT_OF_SERVICE, "NoExecute").added, windows.prompt(2.0)
+    out_of_service, at_once = pods.node.taint(OUT_OF_SERVICE, "NoExecute").added, windows.up_to(2.0)
     failed = pods.daemons.pod_written(status={"phase": "Failed"})
 
     effect.expect(pods.unreachable_tolerant.deletion, within=at_once, after=out_of_service)
@@ -230,7 +230,7 @@ def expect_stuck_pods(claim: Expectations, pods: Pods, tolerated_s: int) -> None
 def expect_replacement_when_the_node_returns(claim: Expectations, pod: Pod, fault: Injection) -> None:
     node_returns, successor = claim("non-graceful.node-returns"), pod.replacement
     node_returns.expect(pod.removal, within=windows.recovery(), after=fault.healing_at)
-    node_returns.expect(successor, within=windows.prompt(5.0), after=pod.removal)
+    node_returns.expect(successor, within=windows.up_to(5.0), after=pod.removal)
     started = moments.first_after(pod.running, after=successor)
     node_returns.expect(started, within=STARTS, after=successor)
 
@@ -241,7 +241,7 @@ def expect_taints_to_stay(lab: Lab, claim: Expectations, node: Node) -> Pod:
     for effect in ("NoSchedule", "NoExecute"):
         lab.wait_for(moments.untainted(node, effect).after(node.ready, windows.monitor_pass()))
     pod = lab.run(actions.pending_pod(only_on=node))
-    manual_removal.expect(pod.unschedulable, within=windows.prompt(5), after=pod.created)
+    manual_removal.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
     manual_removal.never(pod.bound, throughout=absence_window, after=pod.created)
     for effect in ("NoSchedule", "NoExecute"):
         removal = node.taint(OUT_OF_SERVICE, effect).removed

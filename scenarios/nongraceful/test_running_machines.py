@@ -26,7 +26,7 @@ CONTAINER_START_S, AT_ONCE_S, RECOVERY_S, OVERLAP_S = 90.0, 5.0, 300.0, 20.0
 UNMOUNT_S = 60.0
 
 
-@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="60")
+@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), duration_s="60")
 def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, claim: Expectations) -> None:
     """Its pod is deleted by force, and the container still runs then."""
     node, storage = lab.target, faults.volumes()
@@ -44,20 +44,22 @@ def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, cla
         with lab.inject(faults.taint(node, OUT_OF_SERVICE, "NoSchedule", "nodeshutdown")):
             lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}", {"gracePeriodSeconds": 0}))
             detach.expect(moments.detaching(disk), within=windows.afterwards(AT_ONCE_S), after=pod.removal)
-            lab.wait_for(moments.detached(disk).after(moments.detaching(disk), windows.prompt(AT_ONCE_S)))
+            lab.wait_for(moments.detached(disk).after(moments.detaching(disk), windows.up_to(AT_ONCE_S)))
             detach.expect_later(checks.shows(lab.observe(probes.disk_holders(pvc)), NONE))
             detach.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
             for unready in (node.not_ready, node.unknown):
                 detach.never(unready, throughout=windows.absence(lab.quiet_s), after=out_of_service)
             not_in_use = node.became({"status": {"volumesInUse": {"$present": False}}})
-            lab.wait_for(not_in_use.after(pod.removal, windows.prompt(UNMOUNT_S)))
+            lab.wait_for(not_in_use.after(pod.removal, windows.up_to(UNMOUNT_S)))
         lab.collect(unpublish, unstage, pod)
 
-    detach.expect_later(unstage.call, within=windows.prompt(UNMOUNT_S), after=unpublish.call)
-    detach.expect_later(pod.last_sign, within=windows.prompt(AT_ONCE_S), after=unpublish.call)
+    detach.expect_later(unstage.call, within=windows.up_to(UNMOUNT_S), after=unpublish.call)
+    detach.expect_later(pod.last_sign, within=windows.up_to(AT_ONCE_S), after=unpublish.call)
 
 
-@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), lasts="G + T + 150")
+@needs(
+    nodes=2, faulted=1, components=(ATTACHER,), features=("real-pods", "volumes"), duration_s="G + T + 150"
+)
 def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim: Expectations) -> None:
     """The node is partitioned; the replacement pod of the Deployment gets the disk."""
     node, other, storage = lab.target, lab.others[0], faults.volumes()
@@ -69,7 +71,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
 
     with lab.record(extra_resources=(ATTACHMENTS,)), lab.inject(storage):
         lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.prompt(CONTAINER_START_S)))
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.up_to(CONTAINER_START_S)))
         old = lab.run(actions.pod_of(pods, on=node))
         power_state.expect_later(checks.shows(lab.observe(holders), [node]))
         with lab.inject(faults.partition(node)) as fault:
@@ -78,7 +80,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
                 power_state.expect(old.removal, within=windows.pod_gc_removal(), after=out_of_service)
                 detachment = moments.detaching(faults.attachment(pvc, node))
                 power_state.expect(detachment, within=windows.afterwards(AT_ONCE_S), after=old.removal)
-                power_state.expect(replaced, within=windows.prompt(RECOVERY_S), after=out_of_service)
+                power_state.expect(replaced, within=windows.up_to(RECOVERY_S), after=out_of_service)
                 new = lab.run(actions.pod_of(pods, on=other))
                 power_state.expect_later(checks.shows(lab.observe(holders), [other]))
                 lab.wait_for(node.ready.never_after(replaced, windows.absence(OVERLAP_S)))
@@ -88,7 +90,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
         delete = actions.send_request("DELETE", f"{GROUP}/deployments/{pods.name}")
         lab.run(delete)
         new_disk = faults.attachment(pvc, other)
-        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.prompt(CONTAINER_START_S)))
+        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.up_to(CONTAINER_START_S)))
 
     power_state.expect_later(checks.stays_alive(old.name, out_of_service, fault.healing_at))
     for pod in (old, new):
@@ -99,7 +101,7 @@ def wait_until_terminating(lab: Lab, pod: Pod, fault: Injection) -> None:
     """Wait until the node is unreachable and the pod is deleted after its toleration."""
     unknown, unreachable = lab.target.unknown, lab.target.taint(UNREACHABLE, "NoExecute").added
     lab.wait_for(unknown.after(fault.injected_at, windows.detection_from_fault()))
-    lab.wait_for(unreachable.after(unknown, windows.prompt(AT_ONCE_S)))
+    lab.wait_for(unreachable.after(unknown, windows.up_to(AT_ONCE_S)))
     lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
 
 

@@ -14,7 +14,7 @@ nodeproof.checks.observations).
 """
 
 
-@needs(nodes=2, faulted=1, features=("real-pods",), lasts="G + 3P + 100")
+@needs(nodes=2, faulted=1, features=("real-pods",), duration_s="G + 3P + 100")
 def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, claim: Expectations) -> None:
     """A StatefulSet recreates its pod at once; a witness shows how long the first container lives."""
     node, force_delete = lab.target, claim("partition.user-force-delete")
@@ -24,7 +24,7 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
     with lab.record():
         (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         lab.run(stateful.make)
-        lab.wait_for(stateful.running_on(node).after(stateful.make.begun, windows.prompt(CONTAINER_START_S)))
+        lab.wait_for(stateful.running_on(node).after(stateful.make.begun, windows.up_to(CONTAINER_START_S)))
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             delete_pod = actions.kubectl(*force_delete_arguments(pod))
@@ -35,13 +35,13 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
                 actions.send_request("GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
             )
             force_delete.expect_later(checks.shows(answer, {"status": 404}))
-            force_delete.expect(pod.removal, within=windows.prompt(AT_ONCE_S), after=delete_pod.begun)
+            force_delete.expect(pod.removal, within=windows.up_to(AT_ONCE_S), after=delete_pod.begun)
             force_delete.expect(
-                ordinal.replacement, within=windows.prompt(REPLACEMENT_S), after=delete_ordinal.begun
+                ordinal.replacement, within=windows.up_to(REPLACEMENT_S), after=delete_ordinal.begun
             )
             force_delete.expect(
                 stateful.running_on({"$not": {"$in": [None, node]}}),
-                within=windows.prompt(CONTAINER_START_S),
+                within=windows.up_to(CONTAINER_START_S),
                 after=ordinal.replacement,
             )
             lab.wait_for(pod.replacement.never_after(pod.removal, windows.absence(LIVES_S)))
@@ -52,7 +52,7 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
         lab.collect(pod)
 
     force_delete.expect_later(checks.stays_alive(pod.name, pod.removal, fault.healing_at))
-    force_delete.expect_later(pod.sigterm, within=windows.prompt(TERMINATION_S), after=fault.healing_at)
+    force_delete.expect_later(pod.sigterm, within=windows.up_to(TERMINATION_S), after=fault.healing_at)
 
 
 def force_delete_arguments(pod: Pod) -> tuple[str, ...]:

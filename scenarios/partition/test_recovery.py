@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, faults, moments, need
 from nodeproof.scenario.kubernetes import UNREACHABLE
 
 
-@needs(nodes=2, faulted=1, lasts="2G + 4R")
+@needs(nodes=2, faulted=1, duration_s="2G + 4R")
 def test_pods_stay_if_node_recovers_within_their_toleration(lab: Lab, claim: Expectations) -> None:
     node, tolerated_s = lab.target, 3 * lab.toleration_s
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))

@@ -8,7 +8,7 @@ STUCK_S = 85
 """Longer than anything that the pod garbage collector does: an orphan's quarantine and two passes (s)."""
 
 
-@needs(nodes=2, faulted=1, lasts=f"G + 2P + {STUCK_S} + 25")
+@needs(nodes=2, faulted=1, duration_s=f"G + 2P + {STUCK_S} + 25")
 def test_no_pod_is_force_deleted_while_its_node_is_unreachable(lab: Lab, claim: Expectations) -> None:
     """It requests the deletion once, and leaves the removal of the pod to its kubelet."""
     node, stuck = lab.target, claim("partition.no-force-delete")

@@ -12,7 +12,7 @@ EVICTIONS = "node_collector_evictions_total"
 MARK = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}
 
 
-@needs(nodes=3, faulted=1, lasts="G + T + 4P + 40")
+@needs(nodes=3, faulted=1, duration_s="G + T + 4P + 40")
 def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
@@ -30,13 +30,13 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
         for controller in (daemons, deployment, stateful_set):
             lab.run(controller.make)
             lab.wait_for(
-                controller.running_on(node).after(controller.make.begun, windows.prompt(CONTAINER_START_S))
+                controller.running_on(node).after(controller.make.begun, windows.up_to(CONTAINER_START_S))
             )
         lab.run(actions.disruption_budget(deployment))
         before = lab.observe(counter)
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
-            lab.wait_for(no_schedule.after(node.unknown, windows.prompt(5)))
+            lab.wait_for(no_schedule.after(node.unknown, windows.up_to(5)))
             pending = lab.run(actions.pending_pod(only_on=node))
             expect_unknown_node(lab, claim, fault)
             expect_eviction(lab, claim, pod, fault)
@@ -55,11 +55,11 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
     for kind in ("Memory", "Disk", "PID"):
         pressure = moments.condition_reported(node, f"{kind}Pressure", "Unknown", *REASON)
         claim("conditions.pressure-unknown-when-unreachable").expect(
-            pressure, within=windows.prompt(1.0), after=node.unknown
+            pressure, within=windows.up_to(1.0), after=node.unknown
         )
     by_its_controller = {"reason": "NodeNotReady", "source": {"component": "node-controller"}}
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
-    claim("monitoring.not-ready-event").expect(event, within=windows.prompt(2), after=node.unknown)
+    claim("monitoring.not-ready-event").expect(event, within=windows.up_to(2), after=node.unknown)
     claim("monitoring.not-ready-event").expect_later(checks.counted(event, 1, 1, **fault.span))
 
 
@@ -97,8 +97,8 @@ def expect_replacement(lab: Lab, claim: Expectations, deployment: Workload, stat
     claim("eviction.api-initiated").expect(
         deployment.deletion, within=windows.toleration(lab.toleration_s), after=tainted
     )
-    claim("eviction.replacement").expect(bound, within=windows.prompt(5), after=deployment.deletion)
-    claim("eviction.replacement").expect(running, within=windows.prompt(CONTAINER_START_S), after=bound)
+    claim("eviction.replacement").expect(bound, within=windows.up_to(5), after=deployment.deletion)
+    claim("eviction.replacement").expect(running, within=windows.up_to(CONTAINER_START_S), after=bound)
     claim("partition.statefulset-no-duplicate").never(
         second, throughout=windows.absence(lab.quiet_s), after=stateful_set.deletion
     )
@@ -106,7 +106,7 @@ def expect_replacement(lab: Lab, claim: Expectations, deployment: Workload, stat
 
 def expect_no_binding(lab: Lab, claim: Expectations, pod: Pod) -> None:
     unhealthy_node_avoided = claim("scheduling.unhealthy-node-avoided")
-    unhealthy_node_avoided.expect(pod.unschedulable, within=windows.prompt(5), after=pod.created)
+    unhealthy_node_avoided.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
     unhealthy_node_avoided.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
 
 

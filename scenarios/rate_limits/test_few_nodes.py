@@ -10,7 +10,7 @@ APART = f"1.04R + 2P + {SECOND_TAINT}"
 """Upper bound: the last heartbeats may be a renewal apart."""
 
 
-@needs(nodes=3, faulted=2, lasts="2G + 3/E + 20")
+@needs(nodes=3, faulted=2, duration_s="2G + 3/E + 20")
 def test_two_lost_nodes_of_three_do_not_disrupt_their_zone(lab: Lab, claim: Expectations) -> None:
     """Two thirds of the zone are lost, above the threshold of 55 percent.
 

@@ -8,7 +8,7 @@ UNHEALTHY = "node_collector_unhealthy_nodes_in_zone"
 SMALL = 50
 
 
-@needs(nodes=(SMALL, 2), faulted=29, radius="zone", profile="fast", lasts="G + 4/E2 + 4/E + 30")
+@needs(nodes=(SMALL, 2), faulted=29, radius="zone", profile="fast", duration_s="G + 4/E2 + 4/E + 30")
 def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, claim: Expectations) -> None:
     """27 lost nodes of 50 are 54 percent, and 28 disrupt the zone; of 51 nodes, 29 do."""
     boundary_fifty = claim("rate-limits.boundary-fifty")
@@ -46,7 +46,7 @@ def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, cl
             boundary_fifty.expect_later(slow)
 
 
-@needs(nodes=SMALL + 1, faulted=29, radius="zone", profile="documented", lasts="G + 2.2/E2 + 30")
+@needs(nodes=SMALL + 1, faulted=29, radius="zone", profile="documented", duration_s="G + 2.2/E2 + 30")
 def test_disrupted_zone_of_51_nodes_evicts_one_node_in_100_s(lab: Lab, claim: Expectations) -> None:
     *lost, other = [node for node in lab.nodes() if node.name in lab.targets]
     taint_writes = moments.no_execute_written(*(node.name for node in lab.nodes()))

@@ -43,7 +43,7 @@ def lose_55_percent_of_a_zone(
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
         for node in lost:
             unscheduled = node.taint(UNREACHABLE, "NoSchedule").added
-            rate.expect(unscheduled, within=windows.prompt(2), after=node.unknown)
+            rate.expect(unscheduled, within=windows.up_to(2), after=node.unknown)
         normal = checks.spaced(
             taint_writes, windows.spacing(), at_least=gaps_before, after=all_lost, until=last.not_ready
         )
@@ -82,12 +82,12 @@ def taint_two_nodes_of_another_zone(lab: Lab, claim: Expectations, zone: list[st
             claim("zones.per-zone-policy").expect(tainted, within=window, after=node.not_ready)
 
 
-@needs(nodes=(50, 2), faulted=(32, 2), radius="zone", profile="fast", lasts="G + 8/E + 20")
+@needs(nodes=(50, 2), faulted=(32, 2), radius="zone", profile="fast", duration_s="G + 8/E + 20")
 def test_zone_evicts_at_configured_rate_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
     lose_55_percent_of_a_zone(lab, claim, claim("rate-limits.flag"), size=40, gaps_before=4, gaps_after=4)
 
 
-@needs(nodes=(49, 2), faulted=(40, 2), radius="zone", profile="documented", lasts="G + 7/E + 1.2/E2")
+@needs(nodes=(49, 2), faulted=(40, 2), radius="zone", profile="documented", duration_s="G + 7/E + 1.2/E2")
 def test_zone_evicts_one_node_every_10_s_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
     rate = claim("rate-limits.default")
     lose_55_percent_of_a_zone(lab, claim, rate, size=20, gaps_before=2, gaps_after=1)

@@ -18,7 +18,9 @@ FLAGS = {
 }
 
 
-@needs(nodes=(8, 3), faulted=LOST, radius="zone", components=(MANAGER,), lasts=f"G + {4 * REDUCED_S} + 30")
+@needs(
+    nodes=(8, 3), faulted=LOST, radius="zone", components=(MANAGER,), duration_s=f"G + {4 * REDUCED_S} + 30"
+)
 def test_flags_set_disruption_thresholds_and_eviction_rate(lab: Lab, claim: Expectations) -> None:
     infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
     nodes = [Node(entry.name) for entry in infos]

@@ -38,11 +38,11 @@ def address_report(node: str, type_: str, address: str) -> Moment:
     return moments.written("nodes", {"metadata": {"name": node}, "status": {"addresses": addresses}})
 
 
-@needs(nodes=2, lasts="25")
+@needs(nodes=2, duration_s="25")
 def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: Expectations) -> None:
     """The machine's hostname differs from the name of the Node, which does not resolve."""
     machine, node = "ip-machine", Node("detected-ip")
-    registration_window, label = windows.prompt(UP_S), {"metadata": {"labels": {HOSTNAME: node}}}
+    registration_window, label = windows.up_to(UP_S), {"metadata": {"labels": {HOSTNAME: node}}}
     override_claim, refresh_claim = claim("addresses.hostname-override"), claim("addresses.refresh")
 
     with lab.record():
@@ -64,7 +64,7 @@ def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: 
             refresh_claim.expect(moment, within=NEXT_STATUS, after=replace.begun)
 
 
-@needs(nodes=2, lasts="50")
+@needs(nodes=2, duration_s="50")
 def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim: Expectations) -> None:
     node, kubelet = Node("flag-ip"), "kubelet-flag-ip"
     node_created, absence_window = node.created, windows.absence(lab.quiet_s)
@@ -83,7 +83,7 @@ def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim
             otherwise="IPv6 is disabled on the node",
             next_step="enable it: sysctl net.ipv6.conf",
         )
-        lab.wait_for(node_created.after(moments.booted(node), windows.prompt(UP_S)))
+        lab.wait_for(node_created.after(moments.booted(node), windows.up_to(UP_S)))
         not_on_host_claim.never(ipv4, throughout=absence_window, after=node_created)
         node_ip_claim.expect_later(checks.shows(lab.run(add), {"status": 0}))
         node_ip_claim.expect_later(dual_stack_claim.expect(ipv4, within=NEXT_STATUS, after=add.begun))
@@ -93,7 +93,7 @@ def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim
         logs = [restart_with_refused_address(lab, claim, node, address) for address in REFUSED_ADDRESSES]
         lab.collect(not_on_host_log, *logs)
         not_on_host_claim.expect_later(
-            not_on_host_log.line, within=windows.prompt(UP_S), after=moments.booted(node)
+            not_on_host_log.line, within=windows.up_to(UP_S), after=moments.booted(node)
         )
         one_family_exit = lab.run(actions.try_kubelet(node, f"--node-ip={IPV4},{SECOND_IPV4}"))
         dual_stack_claim.expect_later(
@@ -113,5 +113,5 @@ def restart_with_refused_address(lab: Lab, claim: Expectations, node: str, addre
     not_on_host_claim.never(
         address_report(node, "InternalIP", address), throughout=absence_window, after=restart.begun
     )
-    not_on_host_claim.expect_later(log.line, within=windows.prompt(UP_S), after=restart.begun)
+    not_on_host_claim.expect_later(log.line, within=windows.up_to(UP_S), after=restart.begun)
     return log

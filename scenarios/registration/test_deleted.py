@@ -2,14 +2,14 @@
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 
-UP = windows.prompt(30.0)
+UP = windows.up_to(30.0)
 LONG = "max(3U, U + 10)"
 """A kubelet notices within U, and its longest wait before another registration is 7 s
 (pkg/kubelet/kubelet_node_status.go: registerWithAPIServer).
 """
 
 
-@needs(nodes=2, faulted=1, lasts=f"{LONG} + 25")
+@needs(nodes=2, faulted=1, duration_s=f"{LONG} + 25")
 def test_kubelet_recreates_its_deleted_node_only_at_start(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     deletion, creation = node.removed, node.created

@@ -16,7 +16,7 @@ def test_node_capacity_is_110_pods_by_default(lab: Lab, claim: Expectations) -> 
         claim("capacity.max-pods").expect_later(checks.default_of("maxPods"))
 
 
-@needs(nodes=2, faulted=1, lasts="16R + 7")
+@needs(nodes=2, faulted=1, duration_s="16R + 7")
 def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet starts with taints for an existing Node, and with taints for one that it may not create."""
     max_pods = claim("capacity.max-pods")
@@ -36,7 +36,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
             node, registerWithTaints=[LATE], podsPerCore=1, maxPods=cores + 2
         )
         with lab.inject(with_taints) as restart:
-            max_pods.expect(per_core_limit, within=windows.prompt(UP_S), after=restart.requested_at)
+            max_pods.expect(per_core_limit, within=windows.up_to(UP_S), after=restart.requested_at)
             claim("registration.with-taints-not-reconciled").never(
                 late_taint, throughout=absence_window, after=restart.requested_at
             )
@@ -44,7 +44,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
             node, registerNode=False, registerWithTaints=[LATE], podsPerCore=2, maxPods=cores + 1
         )
         with lab.inject(without_registration) as restart:
-            max_pods.expect(total_limit, within=windows.prompt(UP_S), after=restart.requested_at)
+            max_pods.expect(total_limit, within=windows.up_to(UP_S), after=restart.requested_at)
             with lab.inject(faults.delete_node(node, lab.labels(node))) as deletion:
                 claim("registration.with-taints-noop-without-register").never(
                     creation, throughout=windows.absence(unregistered_s), after=removal
@@ -55,7 +55,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
             )
 
 
-@needs(nodes=2, faulted=1, lasts="14R")
+@needs(nodes=2, faulted=1, duration_s="14R")
 def test_edits_of_labels_and_schedulability_stay(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts without registering its Node, and then with it, which reconciles the Node."""
     node = lab.target

@@ -34,7 +34,7 @@ def node_labels(labels: dict[str, str]) -> str:
     return f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}"
 
 
-@needs(nodes=2, lasts="50")
+@needs(nodes=2, duration_s="50")
 def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expectations) -> None:
     first = moments.created("nodes", LABELLED, like={"metadata": {"labels": FIRST}})
     validation = claim("registration.node-labels-validation")
@@ -42,7 +42,7 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
     with lab.record():
         lab.run(actions.join(LABELLED, flags=[node_labels(FIRST)]))
         registration = claim("registration.node-labels").expect(
-            first, within=windows.prompt(UP_S), after=moments.booted(LABELLED)
+            first, within=windows.up_to(UP_S), after=moments.booted(LABELLED)
         )
         validation.expect_later(registration)
         restart_after_a_label_is_removed(lab, claim)
@@ -57,7 +57,7 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     """Expect that a pod whose node selector no longer matches stays until its kubelet restarts."""
     label = actions.labels_of(SELECTED, "yes")
     absence_window = windows.absence(lab.quiet_s)
-    restart_window = windows.prompt(RESTART_S)
+    restart_window = windows.up_to(RESTART_S)
     pods = workload("Deployment", nodeSelector={HOSTNAME: LABELLED, **label})
     running, stopped, ended = (
         pods.pod_written(spec={"nodeName": LABELLED}, status={"phase": phase})
@@ -73,7 +73,7 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
 
     lab.run(actions.label_node(LABELLED, SELECTED, "yes"))
     lab.run(pods.make)
-    lab.wait_for(running.after(pods.make.begun, windows.prompt(UP_S)))
+    lab.wait_for(running.after(pods.make.begun, windows.up_to(UP_S)))
     lab.wait_for(stopped.never_after(running, windows.absence(lab.clear_s)))
     lab.run(unlabel)
     running_pods.never(stopped, throughout=absence_window, after=unlabel.ended)
@@ -96,12 +96,12 @@ def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
     lab.run(actions.kubectl("delete", "node", LABELLED))
     lab.run(restart)
     registration = claim("registration.node-labels").expect(
-        again, within=windows.prompt(RESTART_S), after=restart.begun
+        again, within=windows.up_to(RESTART_S), after=restart.begun
     )
     claim("registration.node-labels-restart-ignored").expect_later(registration)
 
 
-@needs(nodes=2, lasts="45")
+@needs(nodes=2, duration_s="45")
 def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: Expectations) -> None:
     """One kubelet may not register its Node; another one has no kubeconfig."""
     absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
@@ -128,13 +128,13 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
     lab.run(actions.create_node(SILENT, {HOSTNAME: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
     # A kubelet that had no Node for 18 s retries its CSINode two minutes later, and is not Ready before.
     lab.run(actions.restart_joined(SILENT))
-    healthy.expect(SILENT.ready, within=windows.prompt(UP_S), after=SILENT.created)
+    healthy.expect(SILENT.ready, within=windows.up_to(UP_S), after=SILENT.created)
     pod = lab.run(actions.pending_pod(only_on=SILENT))
-    healthy.expect(pod.bound, within=windows.prompt(BINDING_S), after=pod.created)
-    healthy.expect(pod.running, within=windows.prompt(RESTART_S), after=pod.bound)
+    healthy.expect(pod.bound, within=windows.up_to(BINDING_S), after=pod.created)
+    healthy.expect(pod.running, within=windows.up_to(RESTART_S), after=pod.bound)
 
 
-@needs(nodes=2, lasts="50")
+@needs(nodes=2, duration_s="50")
 def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab, claim: Expectations) -> None:
     """The lab runs no controller for this cloud."""
     node, absence_window = Node("cloud-node"), windows.absence(lab.quiet_s)
@@ -144,10 +144,10 @@ def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab,
 
     with lab.record():
         lab.run(actions.join(node, flags=["--cloud-provider=external"]))
-        flag.expect_later(taint.expect(node_created, within=windows.prompt(UP_S), after=moments.booted(node)))
-        lab.wait_for(node.ready.after(node_created, windows.prompt(UP_S)))
+        flag.expect_later(taint.expect(node_created, within=windows.up_to(UP_S), after=moments.booted(node)))
+        lab.wait_for(node.ready.after(node_created, windows.up_to(UP_S)))
         pod = lab.run(actions.pending_pod(only_on=node))
-        taint.expect(pod.unschedulable, within=windows.prompt(BINDING_S), after=pod.created)
+        taint.expect(pod.unschedulable, within=windows.up_to(BINDING_S), after=pod.created)
         taint.never(pod.bound, throughout=absence_window, after=pod.created)
         taint.never(initialized, throughout=absence_window, after=node.ready)
         provider_id = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.providerID"))

@@ -29,7 +29,7 @@ REFUSED = {
 }
 
 
-@needs(nodes=2, lasts="12R + 30")
+@needs(nodes=2, duration_s="12R + 30")
 def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: Expectations) -> None:
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
@@ -49,7 +49,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         lab.run(actions.create_node(manual_node, {HOSTNAME: manual_node}))
         lab.run(kubelet_joins)
         claim("registration.self-register-default").expect(
-            REGISTERED, within=windows.prompt(UP_S), after=moments.booted(NEW)
+            REGISTERED, within=windows.up_to(UP_S), after=moments.booted(NEW)
         )
         claim("registration.self-register-default").expect_later(checks.default_of("registerNode"))
         expect_initial_node(claim)
@@ -73,7 +73,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
 
 
 def expect_initial_node(claim: Expectations) -> None:
-    at_once, startup = windows.prompt(INITIAL_FIELD_S), windows.up_to("S")
+    at_once, startup = windows.up_to(INITIAL_FIELD_S), windows.up_to("S")
     tainted, not_ready, with_capacity = (
         moments.created("nodes", NEW, like=fields)
         for fields in ({"spec": {"taints": TAINTS}}, INITIAL_TAINT, CAPACITY)
@@ -91,13 +91,13 @@ def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:
     initial_not_ready_taint = claim("registration.initial-not-ready-taint")
     schedulable = NEW.taint(NOT_READY, "NoSchedule").removed
     bound = waiting.pod_written(spec={"nodeName": NEW})
-    initial_not_ready_taint.expect(schedulable, within=windows.prompt(5), after=NEW.ready)
-    initial_not_ready_taint.expect(bound, within=windows.prompt(SCHEDULING_S), after=schedulable)
+    initial_not_ready_taint.expect(schedulable, within=windows.up_to(5), after=NEW.ready)
+    initial_not_ready_taint.expect(bound, within=windows.up_to(SCHEDULING_S), after=schedulable)
 
 
 def expect_lease(claim: Expectations) -> None:
     """Expect a Lease whose duration is four renewals."""
-    lease_window = windows.prompt(LEASE_S)
+    lease_window = windows.up_to(LEASE_S)
     duration = {"metadata": {"name": NEW}, "spec": {"leaseDurationSeconds": 4 * RENEWAL_S}}
     claim("heartbeat.lease-per-node").expect(LEASED, within=lease_window, after=REGISTERED)
     claim("heartbeat.lease-interval-configurable").expect(
@@ -110,7 +110,7 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
 
     No kubelet reports that it is not ready, nor does the controller before the startup grace period ends.
     """
-    creation, at_once = node.created, windows.prompt(INITIAL_FIELD_S)
+    creation, at_once = node.created, windows.up_to(INITIAL_FIELD_S)
     claim("registration.initial-not-ready-taint").expect(
         moments.created("nodes", node, like=INITIAL_TAINT), within=at_once, after=creation
     )
@@ -125,7 +125,7 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
 def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand."""
     second, third = (lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED)) for _number in range(2))
-    scheduling_window, path = windows.prompt(SCHEDULING_S), f"/api/v1/namespaces/{third.namespace}/pods"
+    scheduling_window, path = windows.up_to(SCHEDULING_S), f"/api/v1/namespaces/{third.namespace}/pods"
     claim("scheduling.max-pods").expect(second.bound, within=scheduling_window, after=second.created)
     spec = {"nodeName": NEW, "tolerations": TOLERATED, "containers": [{"name": "main", "image": "pause"}]}
     by_hand = f"{third.name}-by-hand"

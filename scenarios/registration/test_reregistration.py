@@ -7,7 +7,7 @@ COLLECTION_S = 85.0
 """Longer than the longest quarantine of an orphan."""
 
 
-@needs(nodes=3, faulted=2, lasts="120")
+@needs(nodes=3, faulted=2, duration_s="120")
 def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim: Expectations) -> None:
     """Two kubelets register again when they start: one at once, the other one when its pods are removed."""
     reregistration_drains = claim("registration.reregistration-drains")
@@ -22,11 +22,11 @@ def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim:
     with lab.record():
         with lab.inject(faults.unit_down(short_absence)) as short:
             lab.run(actions.kubectl("delete", "node", short_absence))
-        reregistration_drains.expect(short_absence_back, within=windows.prompt(UP_S), after=short.healing_at)
+        reregistration_drains.expect(short_absence_back, within=windows.up_to(UP_S), after=short.healing_at)
         with lab.inject(faults.unit_down(node)) as long:
             lab.run(actions.kubectl("delete", "node", node))
             reregistration_drains.expect(pod.removal, within=windows.quarantine(), after=node_removed)
-        reregistration_drains.expect(node_back, within=windows.prompt(UP_S), after=long.healing_at)
+        reregistration_drains.expect(node_back, within=windows.up_to(UP_S), after=long.healing_at)
         for event in (short_absence_pod.deletion, failed):
             reregistration_drains.never(
                 event, throughout=windows.absence(COLLECTION_S), after=short_absence_removed

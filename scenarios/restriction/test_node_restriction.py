@@ -30,7 +30,7 @@ CHANGED_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
 )
 
 
-@needs(nodes=2, faulted=1, lasts="10")
+@needs(nodes=2, faulted=1, duration_s="10")
 def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> None:
     """The other Nodes include one whose name begins with the kubelet's, and one that is a prefix of it."""
     node = lab.target

@@ -27,7 +27,7 @@ exec ctr -n k8s.io run --rm nodeproof.local/pause:1 {FOREIGN}
 """`ctr` forwards SIGTERM to the container, so both end when the unit is stopped."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd",), lasts="60")
+@needs(nodes=2, faulted=1, features=("systemd",), duration_s="60")
 def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectations) -> None:
     """One pod requests all that is allocatable, another one a thousandth of a CPU more."""
     node, formula_claim = lab.target, claim("capacity.allocatable-formula")
@@ -42,7 +42,7 @@ def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectatio
         remaining = capacity["cpu"] - RESERVED_CPU_M
         allocatable_report = node.became({"status": {"allocatable": {"cpu": f"{remaining}m"}}})
         with lab.inject(faults.kubelet_settings(node, **RESERVED)) as reserved:
-            lab.wait_for(allocatable_report.after(reserved.requested_at, windows.prompt(RESTART_S)))
+            lab.wait_for(allocatable_report.after(reserved.requested_at, windows.up_to(RESTART_S)))
             lab.require(allocatable_report, within_s=RESTART_S, after=reserved.requested_at)
             formula_claim.expect_later(
                 checks.shows(
@@ -54,7 +54,7 @@ def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectatio
             expect_bound(lab, reserved_claim, remaining)
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="80")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="80")
 def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim: Expectations) -> None:
     """The scheduler counts a static pod, and ignores a container and a process outside of the kubelet."""
     node, static = lab.target, mirror_pod(lab.target)
@@ -66,7 +66,7 @@ def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim:
     )
 
     with lab.record(), lab.inject(manifest), lab.inject(static_pod_settings) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, windows.prompt(RESTART_S)))
+        lab.wait_for(static.running.after(restart.requested_at, windows.up_to(RESTART_S)))
         lab.require(static.running, within_s=RESTART_S, after=restart.requested_at)
         remaining = lab.observe(probes.resources_of(node)).value["allocatable"]["cpu"] - STATIC_CPU
         with lab.inject(faults.unit_up(node, FOREIGN_WORK)):
@@ -88,11 +88,11 @@ def resources_with_reserved(
 def expect_unbound(lab: Lab, expectation: Expectation, cpu: int) -> None:
     """Create a pod that requests `cpu` (millicores), and expect that it is unschedulable and unbound."""
     pod = lab.run(actions.pending_pod(only_on=lab.target, requests={"cpu": f"{cpu}m"}))
-    expectation.expect(pod.unschedulable, within=windows.prompt(ATTEMPT_S), after=pod.created)
+    expectation.expect(pod.unschedulable, within=windows.up_to(ATTEMPT_S), after=pod.created)
     expectation.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
 
 
 def expect_bound(lab: Lab, expectation: Expectation, cpu: int) -> Check:
     """Create a pod that requests `cpu` (millicores), and expect that it is bound within `BINDING_S`."""
     pod = lab.run(actions.pending_pod(only_on=lab.target, requests={"cpu": f"{cpu}m"}))
-    return expectation.expect(pod.bound, within=windows.prompt(BINDING_S), after=pod.created)
+    return expectation.expect(pod.bound, within=windows.up_to(BINDING_S), after=pod.created)

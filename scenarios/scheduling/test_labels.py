@@ -6,11 +6,11 @@ from nodeproof.scenario import Expectations, Lab, actions, needs, windows
 from nodeproof.scenario.kubernetes import PRESENT, Node, workload
 from nodeproof.scenario.types import Moment
 
-PLACED, RUNS = windows.prompt(15), windows.prompt(60)
+PLACED, RUNS = windows.up_to(15), windows.up_to(60)
 COLOUR = "colour"
 
 
-@needs(nodes=2, lasts="4R + 20")
+@needs(nodes=2, duration_s="4R + 20")
 def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expectations) -> None:
     first, second = lab.target, lab.others[0]
     reds, more_reds, greens = (

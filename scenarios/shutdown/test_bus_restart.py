@@ -14,7 +14,7 @@ OVER = {"status": {"phase": {"$in": ["Failed", "Succeeded"]}}}
 ENDS = "Ended to watching the node for shutdown events"
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="100")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="100")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
@@ -32,7 +32,7 @@ def test_kubelet_watches_for_shutdowns_after_restarts_of_logind_and_dbus(
     bus_restart, logind_restart = (actions.restart_unit(node, unit) for unit in (BUS, LOGIND))
     notice = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
-    notice_window = windows.prompt(SOON_S)
+    notice_window = windows.up_to(SOON_S)
 
     with lab.record():
         (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
@@ -45,8 +45,8 @@ def test_kubelet_watches_for_shutdowns_after_restarts_of_logind_and_dbus(
             restarted.expect(notice, within=notice_window, after=fault.requested_at)
             restarted.expect(not_ready, within=notice_window, after=fault.requested_at)
             end = pod.became(OVER)
-            lab.wait_for(end.after(fault.requested_at, windows.prompt(2 * SOON_S)))
+            lab.wait_for(end.after(fault.requested_at, windows.up_to(2 * SOON_S)))
         lab.collect(pod, end_of_watch)
 
-    restarted.expect_later(end_of_watch.line, within=windows.prompt(RECONNECTION_S), after=bus_restart.begun)
+    restarted.expect_later(end_of_watch.line, within=windows.up_to(RECONNECTION_S), after=bus_restart.begun)
     restarted.expect_later(pod.sigterm, within=notice_window, after=fault.requested_at)

@@ -17,7 +17,7 @@ AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
 """A runtime may deliver signals this far apart although it got them at the same time."""
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="150")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="150")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriodByPodPriority=[
@@ -33,7 +33,7 @@ def test_shutdown_stops_pods_from_lowest_to_highest_priority(lab: Lab, claim: Ex
     with lab.record():
         pods = lab.run(actions.run_witnesses(*map(unresponsive_pod, class_names), on=node))
         with lab.inject(faults.cancelled_shutdown(node)) as fault:
-            longest = windows.prompt(ALL_S + PERIODS[EMPTY] + SOON_S)
+            longest = windows.up_to(ALL_S + PERIODS[EMPTY] + SOON_S)
             lab.wait_for(cancellation.after(fault.requested_at, longest))
             lab.collect(*pods)
 
@@ -45,8 +45,8 @@ def test_shutdown_stops_pods_from_lowest_to_highest_priority(lab: Lab, claim: Ex
     outside = claim("priority-shutdown.outside-range")
     total = claim("priority-shutdown.total-is-sum")
     for expectation in (first_example, second_example, order, skipping, outside, total):
-        expectation.expect_later(beginning, within=windows.prompt(SOON_S), after=fault.requested_at)
-        expectation.expect_later(lowest.sigterm, within=windows.prompt(PERIODS[0] - 1), after=beginning)
+        expectation.expect_later(beginning, within=windows.up_to(SOON_S), after=fault.requested_at)
+        expectation.expect_later(lowest.sigterm, within=windows.up_to(PERIODS[0] - 1), after=beginning)
     elapsed_s = 0
     for priority, pod in ((0, lowest), (1000, thousand), (10_000, ten), (100_000, hundred)):
         expect_kill(first_example, pod, PERIODS[priority])

@@ -12,7 +12,7 @@ REGULAR_S = TOTAL_S - CRITICAL_S
 LONG_GRACE_S = 300
 """Grace period of the pods, and their toleration of a node that is not ready."""
 HIGHEST_USER_PRIORITY = 1_000_000_000
-SOON = windows.prompt(15)
+SOON = windows.up_to(15)
 """Ends before the next phase."""
 FIRST_PHASE, BOTH_PHASES = (
     windows.formula("period", f"{seconds}", f"{seconds} - 2 - slack", f"1.4 * {seconds} + slack")
@@ -25,7 +25,7 @@ STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in
 TERMINATED = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="120")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="120")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
@@ -51,7 +51,7 @@ def test_cancelled_shutdown_still_ends_pods(lab: Lab, claim: Expectations) -> No
             expect_cancellation(claim, node, fault)
             expect_lost_pods(claim, fault, pods)
             binding_window, cancellation = (
-                windows.prompt(15 + windows.BIND_S),
+                windows.up_to(15 + windows.BIND_S),
                 shutdown_event(node, "cancellation"),
             )
             scheduler_stops = claim("graceful-shutdown.scheduler-stops")
@@ -131,12 +131,12 @@ def expect_no_new_pods(lab: Lab, claim: Expectations, node: Node) -> Pod:
     """Expect that new pods are not bound or are rejected, and return one that waits for the scheduler."""
     scheduler_stops = claim("graceful-shutdown.scheduler-stops")
     taint = node.taint(NOT_READY, "NoSchedule")
-    scheduler_stops.expect(taint.added, within=windows.prompt(5), after=not_ready_report(node))
+    scheduler_stops.expect(taint.added, within=windows.up_to(5), after=not_ready_report(node))
     toleration = {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}
     pod = lab.run(actions.pending_pod(only_on=node))
     tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=[toleration]))
     direct = lab.run(actions.bound_pod(to=node))
-    scheduler_stops.expect(pod.unschedulable, within=windows.prompt(5), after=pod.created)
+    scheduler_stops.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
     scheduler_stops.never(pod.bound, throughout=windows.absence(10), after=pod.created)
     claim("graceful-shutdown.admission-rejects").expect(rejection(direct), within=SOON, after=direct.bound)
     claim("graceful-shutdown.admission-rejects-tolerating").expect(
@@ -162,7 +162,7 @@ def expect_lost_pods(claim: Expectations, fault: Injection, pods: Sequence[Pod])
     lost, kept = claim("graceful-shutdown.cancelled-pods-lost"), claim("graceful-shutdown.failed-pods-kept")
     kubectl_get = claim("graceful-shutdown.kubectl-get")
     failures = [
-        lost.expect(pod_failure(pod), within=windows.prompt(90), after=fault.requested_at) for pod in pods
+        lost.expect(pod_failure(pod), within=windows.up_to(90), after=fault.requested_at) for pod in pods
     ]
     for failure in failures:
         kept.expect_later(failure)

@@ -46,10 +46,10 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
                 expect_termination(claim, fault, with_hook, unresponsive)
                 claim("graceful-shutdown.pods-marked").expect(
                     moments.pod_failed(unresponsive.namespace, unresponsive.name, *MARK),
-                    within=windows.prompt(REGULAR_S + CRITICAL_S),
+                    within=windows.up_to(REGULAR_S + CRITICAL_S),
                     after=fault.requested_at,
                 )
-                lab.wait_for(moments.machine_ended(node).after(fault.requested_at, windows.prompt(300)))
+                lab.wait_for(moments.machine_ended(node).after(fault.requested_at, windows.up_to(300)))
             lab.collect(*pods)
             lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
             start_time, end_time = (lab.observe(probes.metric(node, name)) for name in (STARTED, ENDED))
@@ -66,12 +66,12 @@ def expect_detection(claim: Expectations, node: Node, fault: Injection, pods: Se
     """Expect the kubelet's event, Ready=False, and the SIGTERM of each pod."""
     event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
-    detects, both_phases = claim("graceful-shutdown.detects"), windows.prompt(REGULAR_S + CRITICAL_S)
-    detects.expect(event, within=windows.prompt(5), after=fault.requested_at)
+    detects, both_phases = claim("graceful-shutdown.detects"), windows.up_to(REGULAR_S + CRITICAL_S)
+    detects.expect(event, within=windows.up_to(5), after=fault.requested_at)
     for pod in pods:
         detects.expect_later(pod.sigterm, within=both_phases, after=fault.requested_at)
     claim("graceful-shutdown.ready-false").expect(
-        not_ready, within=windows.prompt(5), after=fault.requested_at
+        not_ready, within=windows.up_to(5), after=fault.requested_at
     )
 
 
@@ -82,7 +82,7 @@ def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critic
             critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign
         )
     claim("graceful-shutdown.early-release").expect_later(
-        moments.machine_ended(critical.node), within=windows.prompt(POWER_OFF_S), after=critical.last_sign
+        moments.machine_ended(critical.node), within=windows.up_to(POWER_OFF_S), after=critical.last_sign
     )
 
 
@@ -90,8 +90,8 @@ def expect_termination(claim: Expectations, fault: Injection, with_hook: Pod, un
     """Expect the preStop hook, SIGTERM after it, and SIGKILL at the end of the grace period."""
     termination = claim("graceful-shutdown.normal-termination")
     hook, hook_end = moments.pre_stop_began(with_hook.name), moments.pre_stop_ended(with_hook.name)
-    termination.expect_later(hook, within=windows.prompt(REGULAR_S), after=fault.requested_at)
-    termination.expect_later(hook_end, within=windows.prompt(GRACE_S), after=hook)
+    termination.expect_later(hook, within=windows.up_to(REGULAR_S), after=fault.requested_at)
+    termination.expect_later(hook_end, within=windows.up_to(GRACE_S), after=hook)
     termination.expect_later(with_hook.sigterm, within=windows.afterwards(GRACE_S), after=hook_end)
     termination.expect_later(
         unresponsive.last_sign, within=windows.grace_period(GRACE_S), after=unresponsive.sigterm

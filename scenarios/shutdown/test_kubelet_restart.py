@@ -12,7 +12,7 @@ LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.l
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="110")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="110")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
@@ -26,15 +26,15 @@ def test_kubelet_started_during_shutdown_does_not_detect_it(lab: Lab, claim: Exp
     ready = moments.first_after(node.ready, after=restart)
 
     with lab.record(), lab.inject(faults.cancelled_shutdown(node, delay_s=DELAY_S)) as fault:
-        during.expect(not_ready, within=windows.prompt(SOON_S), after=fault.requested_at)
+        during.expect(not_ready, within=windows.up_to(SOON_S), after=fault.requested_at)
         refused = lab.run(actions.bound_pod(to=node))
         failed = status(refused, phase="Failed", reason="NodeShutdown")
-        during.expect(failed, within=windows.prompt(SOON_S), after=refused.bound)
+        during.expect(failed, within=windows.up_to(SOON_S), after=refused.bound)
         lab.run(actions.restart_kubelet(node))
-        during.expect(ready, within=windows.prompt(UP_S), after=restart)
+        during.expect(ready, within=windows.up_to(UP_S), after=restart)
         admitted = lab.run(actions.bound_pod(to=node))
         running = status(admitted, phase="Running")
-        during.expect(running, within=windows.prompt(CONTAINER_START_S), after=admitted.bound)
+        during.expect(running, within=windows.up_to(CONTAINER_START_S), after=admitted.bound)
         during.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), {"$not": {"$contains": LOCK}}))
         preparing = lab.observe(probes.dbus_property(node, *LOGIN, "PreparingForShutdown"))
         during.expect_later(checks.shows(preparing, True))

@@ -31,7 +31,7 @@ def refusal(name: str, node: str) -> tuple[Any, Any]:
     return {**policy, "spec": spec}, {**binding, "spec": {"policyName": name, "validationActions": ["Deny"]}}
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="180")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="180")
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
@@ -60,12 +60,12 @@ def test_shutdown_waits_for_pods_to_end_not_for_their_status_updates(lab: Lab, c
         )
         lost.expect_later(checks.shows(refused, REFUSED))
         with lab.inject(faults.shutdown(node)) as fault:
-            lab.wait_for(end.after(fault.requested_at, windows.prompt(TOTAL_S + POWER_OFF_S)))
+            lab.wait_for(end.after(fault.requested_at, windows.up_to(TOTAL_S + POWER_OFF_S)))
         lab.collect(pod)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
 
-    lost.expect_later(pod.sigterm, within=windows.prompt(SOON_S), after=fault.requested_at)
-    lost.expect_later(end, within=windows.prompt(POWER_OFF_S), after=pod.last_sign)
+    lost.expect_later(pod.sigterm, within=windows.up_to(SOON_S), after=fault.requested_at)
+    lost.expect_later(end, within=windows.up_to(POWER_OFF_S), after=pod.last_sign)
     finished = {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": {"phase": OVER}}
     lost.expect_later(
         checks.counted(moments.written("pods", finished), 0, 0, after=fault.requested_at, until=end)

@@ -16,7 +16,7 @@ MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.
 LATEST_S = 1.5 * REGULAR_S + 2
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="90")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="90")
 @standing(faults.kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s")
 def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, claim: Expectations) -> None:
     node = lab.target
@@ -38,14 +38,14 @@ def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, c
 
     first, second = regular.sigterm, critical.sigterm
     first_kill, second_kill = regular.last_sign, critical.last_sign
-    sigterm_window = windows.prompt(SOON_S)
+    sigterm_window = windows.up_to(SOON_S)
     activation.expect_later(checks.listed(probes.INHIBITORS, node, LOCK, moments.recording_began(), request))
     activation.expect_later(termination.expect_later(first, within=sigterm_window, after=request))
     activation.expect_later(first_kill, within=windows.grace_period(REGULAR_S), after=first)
     # From the request: the delay of a SIGTERM differs by seconds.
     activation.expect_later(second.never_after(request, windows.absence(REGULAR_S)))
-    activation.expect_later(second, within=windows.prompt(LATEST_S), after=first)
-    activation.expect_later(second_kill, within=windows.prompt(2 * AT_LEAST_S), after=second)
+    activation.expect_later(second, within=windows.up_to(LATEST_S), after=first)
+    activation.expect_later(second_kill, within=windows.up_to(2 * AT_LEAST_S), after=second)
 
 
 def unresponsive_pod(class_name: str) -> Witness:

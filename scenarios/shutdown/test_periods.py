@@ -20,7 +20,7 @@ def refusal(reason: str) -> Any:
     return {"status": 1, "output": {"$contains": reason}}
 
 
-@needs(nodes=2, lasts="35")
+@needs(nodes=2, duration_s="35")
 def test_kubelet_refuses_contradictory_shutdown_grace_periods(lab: Lab, claim: Expectations) -> None:
     """Settings that a kubelet refuses differ in one field from settings that it accepts."""
     by_priority, validation = claim("priority-shutdown.gate"), claim("graceful-shutdown.validation")
@@ -32,7 +32,7 @@ def test_kubelet_refuses_contradictory_shutdown_grace_periods(lab: Lab, claim: E
 
     with lab.record():
         lab.run(actions.join(NODE, **BY_PRIORITY))
-        by_priority.expect(NODE.ready, within=windows.prompt(UP_S), after=NODE.created)
+        by_priority.expect(NODE.ready, within=windows.up_to(UP_S), after=NODE.created)
         periods = lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriodByPodPriority"))
         claim("priority-shutdown.kubelet-config-name").expect_later(checks.shows(periods, PERIODS))
         gate_off = lab.run(actions.try_kubelet(NODE, featureGates={GATE: False}, **BY_PRIORITY))

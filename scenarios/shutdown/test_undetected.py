@@ -21,7 +21,7 @@ NOTHING, LOGIND_S, RAISED_S, TOO_LONG_S = "[Login]\n", 120, 180, 240
 PERIODS = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="70")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="70")
 def test_kubelet_without_grace_period_does_not_detect_shutdown(lab: Lab, claim: Expectations) -> None:
     """The kubelet holds no delay lock: logind continues at once, and the fault refuses the power-off."""
     node, off_by_default = lab.target, claim("graceful-shutdown.off-by-default")
@@ -38,7 +38,7 @@ def test_kubelet_without_grace_period_does_not_detect_shutdown(lab: Lab, claim: 
         lab.collect(pod)
 
 
-@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), lasts="150")
+@needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="150")
 def test_kubelet_raises_logind_delay_unless_later_drop_in_lowers_it(lab: Lab, claim: Expectations) -> None:
     """The later drop-in is empty at first. The kubelet's own stays after its grace period is removed."""
     node = lab.target

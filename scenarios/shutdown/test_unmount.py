@@ -16,7 +16,9 @@ HOLD = "cd /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount && exec sle
 """A process whose working directory is in a mount keeps it from being unmounted."""
 
 
-@needs(nodes=2, faulted=1, components=(ATTACHER,), features=("systemd", "real-pods", "volumes"), lasts="150")
+@needs(
+    nodes=2, faulted=1, components=(ATTACHER,), features=("systemd", "real-pods", "volumes"), duration_s="150"
+)
 @standing(
     faults.kubelet_settings,
     shutdownGracePeriod=f"{TOTAL_S}s",
@@ -43,14 +45,12 @@ def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim
         with ExitStack() as mounts:
             holder = mounts.enter_context(lab.inject(faults.unit_up(node, HOLD)))
             with lab.inject(faults.cancelled_shutdown(node)) as fault:
-                lab.wait_for(event.after(fault.requested_at, windows.prompt(SOON_S)))
+                lab.wait_for(event.after(fault.requested_at, windows.up_to(SOON_S)))
                 mounted = windows.absence(HELD_S)
                 waits_for_unmount.never(critical.sigterm, throughout=mounted, after=event)
                 mounts.close()
-                lab.wait_for(cancellation.after(event, windows.prompt(TOTAL_S)))
+                lab.wait_for(cancellation.after(event, windows.up_to(TOTAL_S)))
                 lab.collect(regular, critical)
 
-    waits_for_unmount.expect_later(regular.last_sign, within=windows.prompt(SOON_S), after=event)
-    waits_for_unmount.expect_later(
-        critical.sigterm, within=windows.prompt(UNMOUNT_S), after=holder.healing_at
-    )
+    waits_for_unmount.expect_later(regular.last_sign, within=windows.up_to(SOON_S), after=event)
+    waits_for_unmount.expect_later(critical.sigterm, within=windows.up_to(UNMOUNT_S), after=holder.healing_at)

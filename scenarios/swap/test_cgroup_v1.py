@@ -11,7 +11,7 @@ LEGACY = ("systemd.unified_cgroup_hierarchy=0", "SYSTEMD_CGROUP_ENABLE_LEGACY_FO
 REFUSES_SWAP = "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2"
 
 
-@needs(nodes=2, features=("shapes", "systemd"), lasts="150")
+@needs(nodes=2, features=("shapes", "systemd"), duration_s="150")
 def test_kubelet_refuses_limited_swap_on_cgroup_v1(lab: Lab, claim: Expectations) -> None:
     """Without swap, the kubelet may fail for other reasons, such as missing cgroup v1 controllers."""
     settings: Any = {"failCgroupV1": False, "failSwapOn": False}

@@ -12,7 +12,7 @@ start.
 SECRETS, SECRET, VOLUME = "/api/v1/namespaces/nodeproof/secrets", "kept-off-swap", "kept"
 
 
-@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="120")
+@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), duration_s="120")
 def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectations) -> None:
     node, restart = lab.target, moments.kubelet_restarted(lab.target)
     no_swap, secrets = claim("swap.default-behavior"), claim("swap.secrets-on-disk")
@@ -27,7 +27,7 @@ def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectatio
             lab.run(actions.restart_kubelet(node))
             capacity = node.became({"status": {"nodeInfo": {"swap": {"capacity": total}}}})
             report = claim("swap.node-capacity-field").expect(
-                capacity, within=windows.prompt(UP_S), after=restart
+                capacity, within=windows.up_to(UP_S), after=restart
             )
             claim("swap.fail-on-false-starts").expect_later(report)
             behavior = lab.observe(probes.kubelet_field(node, "memorySwap.swapBehavior"))
@@ -35,7 +35,7 @@ def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectatio
 
             pod = create_pod_with_secret(lab)
             claim("swap.fail-on-false-starts").expect(
-                pod.running, within=windows.prompt(CONTAINER_START_S), after=restart
+                pod.running, within=windows.up_to(CONTAINER_START_S), after=restart
             )
             lab.observe(probes.mounted(pod, VOLUME))
             period = fault.injected_at, fault.healing_at

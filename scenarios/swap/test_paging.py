@@ -17,7 +17,7 @@ OTHER_MIB = 2
 EVENTS, CURRENT = "memory.events", "memory.swap.current"
 
 
-@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="90")
+@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), duration_s="90")
 def test_noswap_keeps_pods_off_swap_of_swapping_node(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     settings = faults.kubelet_settings(node, failSwapOn=False, memorySwap={"swapBehavior": "NoSwap"})
@@ -44,7 +44,7 @@ def test_noswap_keeps_pods_off_swap_of_swapping_node(lab: Lab, claim: Expectatio
         claim("swap.noswap").expect_later(amount(paging.used_file, node, USED_MIB << 20, SWAP_MIB << 20))
 
 
-@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), lasts="180")
+@needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), duration_s="180")
 def test_container_swaps_beyond_memory_limit_and_metrics_show_it(lab: Lab, claim: Expectations) -> None:
     node, beyond_limit = lab.target, claim("swap.beyond-limit-memory")
     behaviour = {"failSwapOn": False, "memorySwap": {"swapBehavior": "LimitedSwap"}}

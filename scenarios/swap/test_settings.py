@@ -7,7 +7,7 @@ REFUSES_V1 = "configured to not run on a host using cgroup v1"
 LIMITED, UNLIMITED = {"swapBehavior": "LimitedSwap"}, {"swapBehavior": "UnlimitedSwap"}
 
 
-@needs(nodes=2, lasts="25")
+@needs(nodes=2, duration_s="25")
 def test_kubelet_rejects_unknown_swap_behavior(lab: Lab, claim: Expectations) -> None:
     validation, gate = claim("swap.config-validation"), claim("swap.gate")
     unlimited = claim("swap.unlimited")
@@ -29,7 +29,7 @@ def test_kubelet_rejects_unknown_swap_behavior(lab: Lab, claim: Expectations) ->
             expectation.expect_later(exits)
 
 
-@needs(nodes=2, lasts="25")
+@needs(nodes=2, duration_s="25")
 def test_kubelet_refuses_cgroup_v1_unless_settings_allow_it(lab: Lab, claim: Expectations) -> None:
     refuses = claim("swap.cgroup-v1-kubelet-refuses")
 

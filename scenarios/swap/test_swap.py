@@ -16,7 +16,7 @@ START_S = 30
 """A kubelet takes a second to refuse to start, and up to 20 s on an emulated machine."""
 
 
-@needs(nodes=2, faulted=1, features=("swap", "systemd"), lasts="4G + 30")
+@needs(nodes=2, faulted=1, features=("swap", "systemd"), duration_s="4G + 30")
 def test_kubelet_does_not_start_on_node_with_swap(lab: Lab, claim: Expectations) -> None:
     node, config = lab.target, lab.configuration
     fail_on, at_start = claim("swap.fail-on-default"), claim("swap.detected-at-start")
@@ -31,11 +31,11 @@ def test_kubelet_does_not_start_on_node_with_swap(lab: Lab, claim: Expectations)
             at_start.never(node.unknown, throughout=windows.absence(noticed_s), after=paging.injected_at)
             lab.run(actions.restart_kubelet(node))
             lab.wait_for(node.unknown.after(restart, windows.detection_from_fault()))
-            refusal = fail_on.expect(refused, within=windows.prompt(START_S), after=restart)
+            refusal = fail_on.expect(refused, within=windows.up_to(START_S), after=restart)
             at_start.expect_later(refusal)
             fail_on.never(node.ready, throughout=windows.absence(lab.quiet_s), after=node.unknown)
             lab.collect(Journal(node, KUBELET))
-            fail_on.expect_later(exited, within=windows.prompt(10), after=refused)
+            fail_on.expect_later(exited, within=windows.up_to(10), after=refused)
         lab.wait_for(node.ready.after(paging.healing_at, windows.recovery()))
 
 

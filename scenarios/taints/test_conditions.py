@@ -13,7 +13,7 @@ PROBLEMS = {
 }
 
 
-@needs(nodes=2, lasts="15")
+@needs(nodes=2, duration_s="15")
 def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
     """The Node has no kubelet, which would correct its conditions."""
     node, clear = Node(f"by-hand-{uuid.uuid4().hex[:8]}"), windows.absence(lab.clear_s)
@@ -30,9 +30,9 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             taint = node.taint(key, "NoSchedule")
             bad, good = (node.condition(type_, status) for status in ("True", "False"))
             lab.run(actions.set_condition(node, type_, "True"))
-            added = by_condition.expect(taint.added, within=windows.prompt(5), after=bad)
+            added = by_condition.expect(taint.added, within=windows.up_to(5), after=bad)
             lab.run(actions.set_condition(node, type_, "False"))
-            removed = by_condition.expect(taint.removed, within=windows.prompt(5), after=good)
+            removed = by_condition.expect(taint.removed, within=windows.up_to(5), after=good)
             if type_ == "NetworkUnavailable":
                 network.expect_later(added)
                 network.expect_later(removed)
@@ -46,7 +46,7 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=end))
 
 
-@needs(nodes=2, faulted=1, lasts="G + 25")
+@needs(nodes=2, faulted=1, duration_s="G + 25")
 def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
     lab: Lab, claim: Expectations
 ) -> None:
@@ -58,7 +58,7 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
-            exclusive.expect(not_ready.removed, within=windows.prompt(1), after=unreachable.added)
+            exclusive.expect(not_ready.removed, within=windows.up_to(1), after=unreachable.added)
             exclusive.never(
                 unreachable.removed, throughout=windows.absence(lab.quiet_s), after=unreachable.added
             )
@@ -68,4 +68,4 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
         tainted_again = moments.first_after(not_ready.added, after=again)
         exclusive.expect(tainted_again, within=windows.taint_pass(), after=again)
         untainted = moments.first_after(unreachable.removed, after=again)
-        exclusive.expect(untainted, within=windows.prompt(1), after=tainted_again)
+        exclusive.expect(untainted, within=windows.up_to(1), after=tainted_again)

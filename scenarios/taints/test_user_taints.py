@@ -7,11 +7,11 @@ KEY, EFFECT = "example.com/drained", "NoExecute"
 EVICTION_S, SCHEDULING_S = 2, 15
 
 
-@needs(nodes=2, faulted=1, lasts="4R + T + 10")
+@needs(nodes=2, faulted=1, duration_s="4R + T + 10")
 def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expectations) -> None:
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
-    scheduling_window = windows.prompt(SCHEDULING_S)
+    scheduling_window = windows.up_to(SCHEDULING_S)
 
     with lab.record():
         intolerant_pod, finite_pod, tolerant_pod = (
@@ -20,7 +20,7 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
         )
         with lab.inject(faults.taint(node, KEY, EFFECT)):
             claim("taints.user-noexecute-evicts").expect(
-                intolerant_pod.deletion, within=windows.prompt(EVICTION_S), after=added
+                intolerant_pod.deletion, within=windows.up_to(EVICTION_S), after=added
             )
             avoided_pod, allowed_pod = (
                 lab.run(actions.pending_pod(only_on=node, tolerations=tolerations))
@@ -46,7 +46,7 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
             )
 
 
-@needs(nodes=3, faulted=2, lasts="15")
+@needs(nodes=3, faulted=2, duration_s="15")
 def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations) -> None:
     """The zone's rate limiter would delay the evictions of the second node by 1/E (node-eviction-rate)."""
     first, second = lab.targets
@@ -58,14 +58,12 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
         # Injection waits for a recorded heartbeat of its node. Waiting here keeps the two taints together.
         for node in (first, second):
             lab.wait_for(
-                node.lease_renewal.after(
-                    moments.recording_began(), windows.prompt(2 * lab.configuration["R"])
-                )
+                node.lease_renewal.after(moments.recording_began(), windows.up_to(2 * lab.configuration["R"]))
             )
         with lab.inject(faults.taint(first, KEY, EFFECT, also=[second])):
             for pod, added in zip(pods, (first_added, second_added), strict=True):
                 claim("taints.user-noexecute-not-rate-limited").expect(
-                    pod.deletion, within=windows.prompt(1), after=added
+                    pod.deletion, within=windows.up_to(1), after=added
                 )
         # Else the result proves nothing: the limiter would have a token for each node.
         lab.require(second_added, within_s=half_token_period_s, after=first_added)

@@ -5,7 +5,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, needs
 NAME, POLICY, GATE = "without-gate", "single-numa-node", "TopologyManager"
 
 
-@needs(nodes=2, lasts="25")
+@needs(nodes=2, duration_s="25")
 def test_kubelet_accepts_topology_policy_but_not_topology_gate(lab: Lab, claim: Expectations) -> None:
     message = f"unrecognized feature gate: {GATE}"
     with lab.record():

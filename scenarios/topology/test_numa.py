@@ -26,16 +26,16 @@ UP_S, CONTAINER_START_S, RESTART_S, REMOVAL_S, REFUSAL_S = 120, 90, 60, 60, 10
 REFUSED = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
 
 
-@needs(nodes=2, features=("shapes", "systemd", "real-pods"), lasts="180")
+@needs(nodes=2, features=("shapes", "systemd", "real-pods"), duration_s="180")
 def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expectations) -> None:
     """The same pod runs before and is refused after; another one could get a CPU of either NUMA node."""
     aligning = actions.restart_joined(NODE, "--topology-manager-policy=single-numa-node")
     report = moments.first_after(NODE.status_report, after=aligning.ended)
-    starts = windows.prompt(CONTAINER_START_S)
+    starts = windows.up_to(CONTAINER_START_S)
 
     with lab.record():
         lab.run(actions.join(NODE, shape=Shape(cpus=CPUS, numa_nodes=NUMA_NODES), **EXCLUSIVE))
-        lab.wait_for(NODE.ready.after(moments.booted(NODE), windows.prompt(UP_S)))
+        lab.wait_for(NODE.ready.after(moments.booted(NODE), windows.up_to(UP_S)))
         claim("topology.default-none").expect_later(
             checks.shows(lab.observe(probes.kubelet_field(NODE, POLICY)), "none")
         )
@@ -45,10 +45,10 @@ def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expecta
         delete_pod(lab, spread)
 
         lab.run(aligning)
-        lab.wait_for(report.after(aligning.ended, windows.prompt(RESTART_S)))
+        lab.wait_for(report.after(aligning.ended, windows.up_to(RESTART_S)))
         too_large = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
         claim("topology.policy-single-numa").expect(
-            too_large.became(REFUSED), within=windows.prompt(REFUSAL_S), after=too_large.bound
+            too_large.became(REFUSED), within=windows.up_to(REFUSAL_S), after=too_large.bound
         )
         delete_pod(lab, too_large)
         aligned = bind_pod(lab, ROOM_IN_ONE)
@@ -76,7 +76,7 @@ def parse_cpu_list(ranges: str) -> list[str]:
 def bind_pod(lab: Lab, limits: Mapping[str, str]) -> Pod:
     """Create a pod with these limits, and wait until it is bound to the node."""
     pod = lab.run(actions.pending_pod(only_on=NODE, limits=limits))
-    lab.wait_for(pod.bound.after(pod.created, windows.prompt(CONTAINER_START_S)))
+    lab.wait_for(pod.bound.after(pod.created, windows.up_to(CONTAINER_START_S)))
     return pod
 
 
@@ -84,4 +84,4 @@ def delete_pod(lab: Lab, pod: Pod) -> None:
     """Delete a pod, and wait until it is removed."""
     delete = actions.kubectl("delete", "pod", pod.name, "-n", pod.namespace, "--wait=false")
     lab.run(delete)
-    lab.wait_for(pod.removal.after(delete.begun, windows.prompt(REMOVAL_S)))
+    lab.wait_for(pod.removal.after(delete.begun, windows.up_to(REMOVAL_S)))

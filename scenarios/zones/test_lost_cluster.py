@@ -18,7 +18,7 @@ def taints_of(nodes: list[Node]) -> Moment:
     return moments.all_of(*(node.taint(UNREACHABLE, "NoExecute").added for node in nodes))
 
 
-@needs(nodes=(8, 3), faulted=(8, 3), radius="cluster", lasts="2G + 10/E + 50")
+@needs(nodes=(8, 3), faulted=(8, 3), radius="cluster", duration_s="2G + 10/E + 50")
 def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectations) -> None:
     """Most of one zone is lost, which stops its evictions; all of the other zone is lost, which does not."""
     home = lab.nodes()[0].zone
@@ -87,14 +87,14 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
         with lab.inject(faults.patch_ready(last)) as all_down:
             lab.wait_for(unknown.never_after(all_down.injected_at, windows.absence(pass_s + 1)))
         back = moments.first_after(last.ready, after=all_down.healing_at)
-        lab.wait_for(back.after(all_down.healing_at, windows.prompt(grace_s)))
+        lab.wait_for(back.after(all_down.healing_at, windows.up_to(grace_s)))
         # The pass that ends the all-down state first marks nodes whose grace period is over.
         due_s = grace_s - renewal_s - pass_s
         lab.check_not_due(unknown, change=back, since=silence.injected_at, due_s=due_s)
         claim("zones.exit-resets-probe-time").expect(unknown, within=grace_period, after=back)
 
 
-@needs(nodes=3, faulted=3, radius="cluster", lasts="G + 1.2/E2 + 25")
+@needs(nodes=3, faulted=3, radius="cluster", duration_s="G + 1.2/E2 + 25")
 def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
     """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
     entries = lab.nodes()

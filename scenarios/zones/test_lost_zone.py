@@ -7,7 +7,7 @@ LOST, PODS = 8, 6
 UNHEALTHY = "node_collector_unhealthy_nodes_in_zone"
 
 
-@needs(nodes=(LOST, 3), faulted=LOST, radius="zone", lasts=f"G + {LOST}/E + 45")
+@needs(nodes=(LOST, 3), faulted=LOST, radius="zone", duration_s=f"G + {LOST}/E + 45")
 def test_nodes_of_lost_zone_are_tainted_at_normal_rate(lab: Lab, claim: Expectations) -> None:
     """While the zone goes down it is disrupted, so its first evictions do not show the rate."""
     infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
@@ -27,7 +27,7 @@ def test_nodes_of_lost_zone_are_tainted_at_normal_rate(lab: Lab, claim: Expectat
 
     with lab.record(extra_resources=("deployments",)):
         lab.run(pods.make)
-        lab.wait_for(available.after(pods.make.begun, windows.prompt(60)))
+        lab.wait_for(available.after(pods.make.begun, windows.up_to(60)))
         with lab.inject(faults.outage(*infos)) as fault:
             lab.wait_for(lost.after(fault.injected_at, windows.detection_from_fault()))
             a_pass = windows.absence(lab.configuration["P"] + 1.0)

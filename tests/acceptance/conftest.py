@@ -37,7 +37,7 @@ from nodeproof.scenario import (
 
 @claims("monitoring.detection-time", "taints.unreachable-noexecute")
 @needs(nodes=2, faulted=1)
-def test_a_cut_node_is_noticed(lab: Lab, judge: Judge) -> None:
+def test_partitioned_node_is_noticed(lab: Lab, judge: Judge) -> None:
     node = lab.target
     unknown = condition_became(node, "Ready", "Unknown")
     with lab.record(), lab.inject(partition(node)) as cut:

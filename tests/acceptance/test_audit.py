@@ -127,7 +127,7 @@ def with_phase(lab: LabHandle, name: str) -> Iterator[None]:
         lab.cluster.api.patch(status, {"status": {"phase": None}})
 
 
-def test_altered_node_deviates_and_no_other(whole_lab: LabHandle, audit: Audit) -> None:
+def test_only_the_altered_node_deviates(whole_lab: LabHandle, audit: Audit) -> None:
     name = whole_lab.fleet.nodes()[0].name
     with with_phase(whole_lab, name):
         process = audit("--format", "junit", "--claim", "conditions.node-phase", "--claim", "capacity.fields")
@@ -150,7 +150,7 @@ def test_unreachable_server_gives_one_line(served: Path, tmp_path: Path) -> None
     _is_one_line(process, "does not answer", "127.0.0.1", "address in the kubeconfig")
 
 
-def test_user_without_rights_is_told_which_are_needed(served: Path, tmp_path: Path) -> None:
+def test_user_without_permissions_gets_a_list_of_the_required_ones(served: Path, tmp_path: Path) -> None:
     config = with_user(served, tmp_path / "config", {"token": "unknown"})
     _is_one_line(nodeproof("audit", "--kubeconfig", str(config), cwd=tmp_path), "refuses", "audit --rbac")
 

@@ -60,7 +60,7 @@ def test_misspelt_need_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     """Otherwise it would be skipped forever, and nobody would notice."""
     (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
     process = nodeproof("run", "test_small.py", cwd=tmp_path)
-    scenario = "test_small.py::test_a_cut_node_is_noticed"
+    scenario = "test_small.py::test_partitioned_node_is_noticed"
     _is_one_clear_line(process, "unknown feature 'sytemd'", scenario, "systemd")
     assert not list(tmp_path.glob("reports/out/*"))
 

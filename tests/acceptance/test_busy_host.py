@@ -28,7 +28,7 @@ FROZEN = Path("{frozen}")
 def test_{name}(lab: Lab, judge: Judge) -> None:
     """Freeze the lab the first time, or `always`, if `freezes`."""
     node = lab.target
-    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.up_to(5))
     with lab.record():
         lab.run(kubectl("cordon", node))
         if {freezes} and ({always} or not FROZEN.exists()):
@@ -67,7 +67,7 @@ def run(folder: Path, always: bool) -> tuple[CompletedCommand, Path]:
     return process, written
 
 
-def test_scenario_left_open_by_load_is_retried_after_all_others(tmp_path: Path) -> None:
+def test_scenario_unproven_by_load_is_retried_after_all_others(tmp_path: Path) -> None:
     process, written = run(tmp_path, always=False)
 
     assert process.status == 0
@@ -82,7 +82,7 @@ def test_scenario_left_open_by_load_is_retried_after_all_others(tmp_path: Path) 
 
 
 @pytest.mark.night("what leaves a scenario open is the same; what is printed then is read here")
-def test_scenario_that_stays_open_names_the_busiest_processes(tmp_path: Path) -> None:
+def test_unproven_scenario_names_the_busiest_processes(tmp_path: Path) -> None:
     process, written = run(tmp_path, always=True)
 
     assert process.status == 3
@@ -95,7 +95,7 @@ def test_scenario_that_stays_open_names_the_busiest_processes(tmp_path: Path) ->
 @pytest.mark.alone
 @pytest.mark.night("test_conformance.py runs all of `fast` on the machine as it is")
 @pytest.mark.usefixtures("busy_loops")
-def test_run_beside_two_busy_loops_leaves_no_claim_open(tmp_path: Path) -> None:
+def test_run_beside_two_busy_loops_leaves_no_claim_unproven(tmp_path: Path) -> None:
     process = nodeproof("run", "--no-site", "-n", "auto", cwd=tmp_path, timeout_s=BUSY_TIMEOUT_S)
     written = the_run(tmp_path)
     assert written is not None, process

@@ -291,7 +291,7 @@ def test_flag_claims_deviate_if_executables_ignore_the_flags(
 
 
 @FAST_TOO
-def test_two_lost_nodes_of_three_are_no_disruption(lab: LabHandle, run: Run) -> None:
+def test_two_lost_nodes_of_three_are_not_a_disruption(lab: LabHandle, run: Run) -> None:
     as_it_is = run(lab, unaltered, FEW_NODES)
     assert set(as_it_is.labels("rate-limits.minimum-three")) == {"conforms"}
 

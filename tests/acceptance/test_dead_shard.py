@@ -55,7 +55,7 @@ def test_claims_of_a_killed_shard_are_unproven_and_name_it(tmp_path: Path) -> No
     assert {row["reason"] for row in gaps} == {DIED, IN_THE_MIDDLE}
     assert rundir.read_facts(into).exit_reason == DIED
     assert not set(labs_of(runs[0])) & set(registry.running())
-    _is_gone(left)
+    _check_removed(left)
 
 
 def _started(folder: Path, number: int) -> proc.Process:
@@ -76,7 +76,7 @@ def _output_of(folder: Path) -> str:
     return "\n".join(path.read_text() for path in sorted(folder.glob("*.log")))
 
 
-def _is_gone(name: str) -> None:
+def _check_removed(name: str) -> None:
     """Wait until the lab of the killed shard has ended and a sweep has removed its leftovers."""
     assert eventually(lambda: not (RUNTIME_ROOT / name).exists(), LINGER_S + 15.0)
     registry.sweep()

@@ -29,7 +29,7 @@ TIMEOUT_S = 600.0
 ENDED = "@@ ended with"
 
 
-def carried_out(sequence: list[Command], top: Path, **variables: str) -> list[tuple[int, str]]:
+def run_in_one_shell(sequence: list[Command], top: Path, **variables: str) -> list[tuple[int, str]]:
     """Run commands in one shell; return the exit code and output of each."""
     ended = f"s=$?; echo; echo {shlex.quote(ENDED)} $s"
     lines = "\n".join(f"{command.text}\n{ended}" for command in sequence)
@@ -45,7 +45,7 @@ def test_tutorial_commands_do_what_the_tutorial_says(whole_lab: LabHandle, tmp_p
     checkout(tmp_path, sys.executable, whole_lab.name)
     policy = (tmp_path / "docs" / "examples" / "no-cordon-taint.yaml").read_text()
     try:
-        results = carried_out(sequence, tmp_path, LAB=whole_lab.name)
+        results = run_in_one_shell(sequence, tmp_path, LAB=whole_lab.name)
     finally:
         whole_lab.cluster.run_kubectl(("delete", "--ignore-not-found", "-f", "-"), TIMEOUT_S, policy)
     assert [(command.text, status) for command, (status, _output) in zip(sequence, results, strict=True)] == [
@@ -67,7 +67,7 @@ def test_tutorial_commands_do_what_the_tutorial_says(whole_lab: LabHandle, tmp_p
 def test_documented_lab_command_works(whole_lab: LabHandle, tmp_path: Path, command: str) -> None:
     # The pages name node-1. In a lab shared by zones it may be another worker's, and cut off just then.
     checkout(tmp_path, sys.executable, whole_lab.name)
-    ((status, output),) = carried_out([Command(command, 0)], tmp_path)
+    ((status, output),) = run_in_one_shell([Command(command, 0)], tmp_path)
     assert status == 0
     assert output.strip()
 
@@ -108,7 +108,7 @@ def test_documented_probes_actions_and_kinds_work(lab: LabHandle) -> None:
     assert definitions(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0
     running = lab.cluster.run_pod(node)
     definitions(action, Action)["drop_pods"](node).do(ActionContext(lab, None, lambda _node: None))
-    assert eventually(lambda: not is_there(lab, running), TIMEOUT_S)
+    assert eventually(lambda: not exists(lab, running), TIMEOUT_S)
     assert definitions(kind)["NOTHING"].name == "nothing"
 
 
@@ -119,6 +119,6 @@ def definitions(code: str, *names: Any) -> Mapping[str, Any]:
     return defined
 
 
-def is_there(lab: LabHandle, pod: Pod) -> bool:
+def exists(lab: LabHandle, pod: Pod) -> bool:
     items = lab.cluster.api.get(pods(pod.namespace))["items"]
     return pod.name in {item["metadata"]["name"] for item in items}

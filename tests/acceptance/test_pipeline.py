@@ -34,9 +34,9 @@ STALLED = Path("{stalled}")
 
 @claims("cordon.taint")
 @needs(nodes=2)
-def test_a_host_that_stands_still(lab: Lab, judge: Judge) -> None:
+def test_host_stall_delays_the_taint(lab: Lab, judge: Judge) -> None:
     node = lab.target
-    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.up_to(5))
     with lab.record():
         lab.run(kubectl("cordon", node))
         if {always} or not STALLED.exists():
@@ -173,7 +173,7 @@ def test_component_death_makes_every_verdict_unproven(own_lab: LabHandle, run: R
     assert eventually(lambda: not registry.client(own_lab.name).status().armed, CLEAN_TIMEOUT_S)
 
 
-def test_dead_control_plane_costs_only_the_scenarios_that_ran_on_it(tmp_path: Path) -> None:
+def test_dead_control_plane_affects_only_scenarios_that_ran_on_it(tmp_path: Path) -> None:
     """Two scenarios run in the zones of that lab; two later ones get a new lab."""
     for number in range(4):
         (tmp_path / f"test_{number}.py").write_text(SMALL)

@@ -136,7 +136,7 @@ def test_lost_cluster_claims_deviate_if_a_foreign_node_is_healthy(
 
 
 @falls("zones.single-zone-cluster")
-def test_single_zone_cluster_claim_deviates_if_evictions_go_on(
+def test_single_zone_cluster_claim_deviates_if_evictions_continue(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
     whole = shipped("zones/test_lost_cluster.py")

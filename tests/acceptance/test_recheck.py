@@ -52,8 +52,8 @@ def with_a_later_deletion(entry: dict[str, Json]) -> Mapping[str, Json]:
     meta = entry["object"]["metadata"] if entry["kind"] == "watch" else {}
     if "deletionTimestamp" not in meta:
         return entry
-    gone = datetime.fromtimestamp(parse_time(meta["deletionTimestamp"]) + LATER_S, UTC)
-    then = {**meta, "managedFields": [], "deletionTimestamp": gone.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    removal = datetime.fromtimestamp(parse_time(meta["deletionTimestamp"]) + LATER_S, UTC)
+    then = {**meta, "managedFields": [], "deletionTimestamp": removal.strftime("%Y-%m-%dT%H:%M:%SZ")}
     return {**entry, "t": entry["t"] + LATER_S, "object": {**entry["object"], "metadata": then}}
 
 

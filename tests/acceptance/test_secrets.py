@@ -37,9 +37,9 @@ def told(node, value):
 
 @claims("cordon.taint")
 @needs(nodes=2)
-def test_a_lab_that_tells_its_secrets(lab: Lab, judge: Judge) -> None:
+def test_secrets_of_the_lab_are_printed(lab: Lab, judge: Judge) -> None:
     node = lab.target
-    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.prompt(5))
+    tainted = taint_added(node, UNSCHEDULABLE, "NoSchedule").after(cordoned(node), windows.up_to(5))
     print(*SECRETS.values())
     logging.warning("%s", SECRETS)
     with lab.record():

@@ -27,8 +27,8 @@ from nodeproof.scenario import (
     attachment,
     became,
     condition_became,
-    pod_gone,
     pod_of,
+    pod_removed,
     power_off,
     preferring,
     removed,
@@ -104,11 +104,11 @@ def _lost(lab: LabHandle) -> Sequence[Times]:
                     leaves = became(
                         "pods", pod.name, {"metadata": {"deletionTimestamp": PRESENT}}, pod.namespace
                     )
-                    stage.wait_for(leaves.after(unknown, windows.prompt(TIMEOUT_S)))
+                    stage.wait_for(leaves.after(unknown, windows.up_to(TIMEOUT_S)))
                 with stage.inject(taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")):
                     steps = [_steps(stage, claim, pod) for claim, pod in held]
                     for *_before, last in steps:
-                        stage.wait_for(last.after(out, windows.prompt(TIMEOUT_S)))
+                        stage.wait_for(last.after(out, windows.up_to(TIMEOUT_S)))
             stage.wait_for(condition_became(node, "Ready", "True").after(off.healing_at, windows.recovery()))
             for maker in makers:
                 # Otherwise it creates pods that use the removed volume.
@@ -120,7 +120,7 @@ def _run(stage: Lab, pods: Workload, node: str) -> Pod:
     """Run a Deployment, and return its pod on a node."""
     stage.run(pods.make)
     runs = written("pods", {**pods.pods, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
-    stage.wait_for(runs.after(pods.make.begun, windows.prompt(TIMEOUT_S)))
+    stage.wait_for(runs.after(pods.make.begun, windows.up_to(TIMEOUT_S)))
     return stage.run(pod_of(pods, on=node))
 
 
@@ -130,7 +130,7 @@ def _steps(stage: Lab, claim: str, pod: Pod) -> Sequence[Moment]:
     elsewhere = [attachment(claim, node.name) for node in stage.nodes() if node.name != pod.node]
     attached = {"metadata": {"name": {"$in": elsewhere}}, "status": {"attached": True}}
     return (
-        pod_gone(pod.namespace, pod.name),
+        pod_removed(pod.namespace, pod.name),
         became(ATTACHMENTS, here, {"metadata": {"deletionTimestamp": PRESENT}}),
         removed(ATTACHMENTS, here),
         written(ATTACHMENTS, attached),
@@ -189,7 +189,7 @@ def _mount(lab: LabHandle) -> Mapping[str, float]:
         with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
             pod = stage.run(pending_pod(only_on=node, **using_pvc(claim)))
             runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
-            stage.wait_for(runs.after(wanted, windows.prompt(MOUNT_TIMEOUT_S)))
+            stage.wait_for(runs.after(wanted, windows.up_to(MOUNT_TIMEOUT_S)))
             began, calls = stage.find(wanted), _calls(lab, claim)
     if began is None or {PLUG, STAGE, PUBLISH} - calls.keys():
         raise RuntimeError(f"{claim} was not mounted within {MOUNT_TIMEOUT_S:g} s")

@@ -68,7 +68,7 @@ def attach(stage: Lab, claim: str, node: str, status: Mapping[str, object]) -> s
     request = send_request("POST", _PATH, {"metadata": {"name": name}, "spec": spec})
     stage.run(request)
     came = became(ATTACHMENTS, name, {"status": status})
-    stage.wait_for(came.after(request.begun, windows.prompt(TIMEOUT_S)))
+    stage.wait_for(came.after(request.begun, windows.up_to(TIMEOUT_S)))
     assert stage.find(came) is not None
     return name
 
@@ -77,7 +77,7 @@ def detach(stage: Lab, name: str) -> None:
     """Delete an attachment, and wait for its end."""
     request = send_request("DELETE", f"{_PATH}/{name}")
     stage.run(request)
-    stage.wait_for(removed(ATTACHMENTS, name).after(request.begun, windows.prompt(TIMEOUT_S)))
+    stage.wait_for(removed(ATTACHMENTS, name).after(request.begun, windows.up_to(TIMEOUT_S)))
     assert stage.find(removed(ATTACHMENTS, name)) is not None
 
 
@@ -107,7 +107,7 @@ def is_to_go(lab: LabHandle, name: str) -> bool:
     return "deletionTimestamp" in lab.cluster.api.get(f"{_PATH}/{name}")["metadata"]
 
 
-def is_gone(lab: LabHandle, name: str) -> bool:
-    """Return whether the attachment is gone."""
+def is_removed(lab: LabHandle, name: str) -> bool:
+    """Return whether the attachment is removed."""
     listed = lab.cluster.api.get(_PATH)["items"]
     return name not in {attachment["metadata"]["name"] for attachment in listed}

@@ -270,7 +270,7 @@ def test_workload_is_removed_with_its_pods(stage: Lab, lab: LabHandle, of: Kind)
     with stage.record():
         assert stage.run(deployed.make).value["status"] == 201
         running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
-        stage.wait_for(running.after(deployed.make.begun, windows.prompt(RUNNING_TIMEOUT_S)))
+        stage.wait_for(running.after(deployed.make.begun, windows.up_to(RUNNING_TIMEOUT_S)))
         assert stage.find(running) is not None, _describe_pods(lab)
         assert stage.run(disruption_budget(deployed)).value["status"] == 201
     lab.tidy()
@@ -288,7 +288,7 @@ def test_own_namespace_is_removed_with_its_content(stage: Lab, lab: LabHandle) -
         assert stage.run(deployed.make).value["status"] == 201
         assert stage.run(service(deployed)).value["status"] == 201
         running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
-        stage.wait_for(running.after(deployed.make.begun, windows.prompt(RUNNING_TIMEOUT_S)))
+        stage.wait_for(running.after(deployed.make.begun, windows.up_to(RUNNING_TIMEOUT_S)))
         assert stage.find(running) is not None, _describe_pods(lab)
         assert eventually(lambda: _endpoints(lab, deployed), UP_TIMEOUT_S)
     # Like another process after this one was killed.
@@ -458,7 +458,7 @@ def test_every_recordable_resource_is_watched_and_fenced(stage: Lab, lab: LabHan
     with stage.record(extra_resources=ALSO):
         stage.run(send_request("POST", RESOURCES["csinodes"].path, {**body, "spec": {"drivers": []}}))
         request = stage.run(send_request("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", labels))
-        stage.wait_for(labelled.after(request.completed, windows.prompt(10)))
+        stage.wait_for(labelled.after(request.completed, windows.up_to(10)))
     stage.run(send_request("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", UNLABELLED))
     assert stage.find(labelled) is not None
     assert stage.find(created("csinodes", body["metadata"]["name"])) is not None

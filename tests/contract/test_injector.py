@@ -43,7 +43,7 @@ ANSWER_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
-class Reading(Partition):
+class LedgerReader(Partition):
     """A partition that reads the ledger at each of its steps."""
 
     path: Path = Path()
@@ -78,7 +78,7 @@ def own(lab: LabHandle, tmp_path: Path) -> Injector:
 
 
 @pytest.fixture
-def rival_table(machine: Machine) -> Iterator[None]:
+def foreign_table(machine: Machine) -> Iterator[None]:
     """Add a foreign nft table that cuts the node like a partition, independent of our healing."""
     rule = f"ip saddr {machine.control_plane_address} drop"
     script = "add table inet rival\nadd chain inet rival in { type filter hook input priority 0; }\n"
@@ -113,21 +113,21 @@ def timers_on(machine: Shell) -> list[str]:
     return machine.run(TIMERS, timeout_s=COMMAND_TIMEOUT_S).stdout.splitlines()
 
 
-def bring_in(fault: Fault, machine: Machine) -> None:
+def inject_only(fault: Fault, machine: Machine) -> None:
     """Inject without ledger and switch."""
     fault.inject(machine)
     assert eventually(lambda: fault.is_injected(machine), FIRED_TIMEOUT_S)
 
 
-def nothing(*_args: Json, **_data: Json) -> None:
+def discard(*_args: Json, **_data: Json) -> None:
     """Discard history entries."""
 
 
 @pytest.mark.vm
 def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own: Injector) -> None:
     plain = new_partition(node)
-    fault = Reading(node, path=own.ledger.path, id=plain.id)
-    with own.inject(fault, Declared({node}), nothing):
+    fault = LedgerReader(node, path=own.ledger.path, id=plain.id)
+    with own.inject(fault, Declared({node}), discard):
         during = steps(own.ledger.path)
         assert fault.id in armed(lab)
 
@@ -144,7 +144,7 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own
 
 def test_fault_is_healed_if_its_block_is_interrupted(own: Injector, machine: Machine) -> None:
     fault = new_partition(machine.name)
-    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), nothing):
+    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), discard):
         raise KeyboardInterrupt
 
     assert fault.is_healed(machine)
@@ -156,7 +156,7 @@ def test_fault_that_no_probe_confirms_is_healed_and_not_injected(
 ) -> None:
     monkeypatch.setattr(injecting, "INJECT_TIMEOUT_S", 2.0)
     fault = Harmless(node)
-    with pytest.raises(NotInjected), own.inject(fault, Declared({node}), nothing):
+    with pytest.raises(NotInjected), own.inject(fault, Declared({node}), discard):
         pytest.fail("nothing was injected")
 
     taken = ["planned", "armed", "injecting", "unproven", "healing", "healed", "closed"]
@@ -167,38 +167,38 @@ def test_fault_that_no_probe_confirms_is_healed_and_not_injected(
 
 def test_refused_fault_leaves_no_trace(lab: LabHandle, node: str, own: Injector) -> None:
     fault = new_partition(node)
-    with pytest.raises(Refused), own.inject(fault, Declared(set()), nothing):
-        pytest.fail("it was refused")
+    with pytest.raises(Refused), own.inject(fault, Declared(set()), discard):
+        pytest.fail("the refused fault was injected")
 
     assert not own.ledger.path.exists()
     assert fault.id not in armed(lab)
 
 
 def test_plan_is_refused_before_its_target_is_contacted(node: str, own: Injector) -> None:
-    def spoken_to(_name: str) -> Any:
-        pytest.fail("nobody may speak to it")
+    def connect(_name: str) -> Any:
+        pytest.fail("the machine was contacted")
 
-    def nobody_asks(_place: str, _harms: Sequence[str]) -> Any:
-        pytest.fail("nobody may ask for it")
+    def read_target(_place: str, _affected_nodes: Sequence[str]) -> Any:
+        pytest.fail("the target was read")
 
-    deaf = replace(own, machine=spoken_to, targets=nobody_asks)
-    with pytest.raises(Refused), deaf.inject(new_partition(node), Declared(set()), nothing):
-        pytest.fail("it was refused")
+    unconnected = replace(own, machine=connect, targets=read_target)
+    with pytest.raises(Refused), unconnected.inject(new_partition(node), Declared(set()), discard):
+        pytest.fail("the refused fault was injected")
 
 
 def test_node_without_a_proven_heal_counts_as_lost(lab: LabHandle, node: str, own: Injector) -> None:
     others = set(lab.fleet.node_names()) - {node}
     few = replace(own, quarantined=others)
-    with pytest.raises(Refused), few.inject(new_partition(node), Declared({node}), nothing):
-        pytest.fail("it was refused")
+    with pytest.raises(Refused), few.inject(new_partition(node), Declared({node}), discard):
+        pytest.fail("the refused fault was injected")
 
 
 def test_unproven_heal_stays_open_armed_and_quarantined(
-    lab: LabHandle, machine: Machine, own: Injector, rival_table: None, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, machine: Machine, own: Injector, foreign_table: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(injecting, "HEAL_TIMEOUT_S", 2.0)
     fault = new_partition(machine.name)
-    with own.inject(fault, Declared({machine.name}), nothing):
+    with own.inject(fault, Declared({machine.name}), discard):
         pass
 
     assert own.quarantined == {machine.name}
@@ -222,13 +222,13 @@ def test_failure_of_the_second_fault_heals_both_and_is_reported(
 ) -> None:
     first, second, *_others = sorted(lab.fleet.node_names())
     zones = dict.fromkeys([*lab.fleet.node_names(), "spare"], "zone-a")
-    roomy = replace(own, record=lambda: replace(lab.safety.lab_record(), zones=zones))
+    wide = replace(own, record=lambda: replace(lab.safety.lab_record(), zones=zones))
     works, fails = new_partition(first), HalfWay(second)
     declared = {first, second}
     with (
         pytest.raises(MachineError, match="the original error"),
-        roomy.inject(works, Declared(declared), nothing),
-        roomy.inject(fails, Declared(declared), nothing),
+        wide.inject(works, Declared(declared), discard),
+        wide.inject(fails, Declared(declared), discard),
     ):
         pytest.fail("the second one failed")
 
@@ -252,7 +252,7 @@ def test_fault_is_healed_despite_a_full_disk(
 ) -> None:
     fault = new_partition(machine.name)
     full = replace(own, ledger=FullDisk(lab.name, tmp_path))
-    with full.inject(fault, Declared({machine.name}), nothing):
+    with full.inject(fault, Declared({machine.name}), discard):
         pass
 
     assert fault.is_healed(machine)
@@ -271,7 +271,7 @@ def test_interrupt_during_a_heal_waits_for_it(own: Injector, machine: Machine) -
     own.say = messages.append
     plain = new_partition(machine.name)
     fault = Interrupting(plain.node, id=plain.id)
-    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), nothing):
+    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), discard):
         pass
 
     assert fault.is_healed(machine)
@@ -295,7 +295,7 @@ def test_fault_of_a_killed_process_is_healed_by_another(
     fault = FAULTS[fault_name](machine.name)
     lab.safety.ledger.write("planned", fault.to_json())
     lab.safety.ledger.write("injecting", fault.to_json())
-    bring_in(fault, machine)
+    inject_only(fault, machine)
     # Less than a guest takes to boot: a switch that fires into the healing would cut its power.
     registry.client(lab.name).arm(fault.to_json(), HELD_OFF_TTL_S)
 
@@ -328,7 +328,7 @@ def test_fault_that_needs_another_healed_first_heals_by_itself(
 ) -> None:
     inner = FAULTS["kubelet-settings" if "systemd" in lab.features else "partition-both"](machine.name)
     outer = FAULTS["power-off"](machine.name)
-    bring_in(inner, machine)
+    inject_only(inner, machine)
     outer.inject(machine)
     registry.client(lab.name).arm(inner.to_json(), SHORT_TTL_S)
     registry.client(lab.name).arm(outer.to_json(), FIRED_TIMEOUT_S)
@@ -344,7 +344,7 @@ def test_fault_that_needs_another_healed_first_heals_by_itself(
 def test_unreachable_machine_heals_by_itself(lab: LabHandle, machine: Machine, undone_inside: str) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.fleet.machine)
-    bring_in(fault, machine)
+    inject_only(fault, machine)
     timers.arm(fault.to_json(), LONG_TTL_S)
     timers.arm(fault.to_json(), SHORT_TTL_S)
     with silence(lab, machine):
@@ -365,7 +365,7 @@ def test_unreachable_partitioned_machine_heals_as_soon_as_it_can(lab: LabHandle,
     if "systemd" not in lab.features:
         pytest.skip("systemd holds the timer")
     fault, fails_until_s = new_partition(machine.name), SHORT_TTL_S + LATE_S + RETRY_S + 1.0
-    bring_in(fault, machine)
+    inject_only(fault, machine)
     fails_until_t = time.monotonic() + fails_until_s
     process = machine.run(["sh", "-c", BREAK_NFT, f"{fails_until_s:g}s"], timeout_s=COMMAND_TIMEOUT_S)
     assert process.status == 0, process.stderr
@@ -397,7 +397,7 @@ def test_renewed_or_disarmed_timer_does_not_fire(
 ) -> None:
     fault = FAULTS[undone_inside](machine.name)
     timers = Timers(lab.fleet.machine)
-    bring_in(fault, machine)
+    inject_only(fault, machine)
     timers.arm(fault.to_json(), RENEWED_TTL_S)
     timers.arm(fault.to_json(), LONG_TTL_S)
     assert throughout(lambda: fault.is_injected(machine), RENEWED_TTL_S + LATE_S + 2.0)

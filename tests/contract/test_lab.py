@@ -1,4 +1,4 @@
-"""Properties of every lab: a real cluster, isolated from its host and other labs, gone without a trace."""
+"""Properties of every lab: a real cluster, isolated from its host and other labs, and removed completely."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from tests.waiting import eventually, pause
 
 Json = Any
 COMMAND_TIMEOUT_S = 10.0
-NOBODYS = "10.77.254.254"
+UNUSED_ADDRESS = "10.77.254.254"
 READY_TIMEOUT_S = 60.0
 EVENTS_TIMEOUT_S = 20.0
 MOST_CLOCK_ERROR_S = 1.0
 STOPPED_S = 0.6
-RIVALS = 40
+LOOPS = 40
 OF_THIS_LAB = """
 below() {
     for child in $(cat /proc/$1/task/*/children); do
@@ -140,7 +140,7 @@ def test_kubelet_serves_its_configuration_on_the_authenticated_port(lab: LabHand
 def test_kubelet_answers_from_outside_the_cluster(lab: LabHandle, node: str) -> None:
     address = lab.fleet.machine(node).data_address
     assert kubelet_from_outside(node, address).read(lab) == ANSWERS
-    assert kubelet_from_outside(node, NOBODYS).read(lab) != ANSWERS
+    assert kubelet_from_outside(node, UNUSED_ADDRESS).read(lab) != ANSWERS
     with registry.client(lab.name).dial(
         address, KUBELET_PORT, COMMAND_TIMEOUT_S, OUTSIDE_ADDRESS
     ) as connection:
@@ -264,12 +264,12 @@ def test_recording_waits_for_nodes_lost_by_a_suspended_lab(
 
 
 def test_lab_reports_cpu_waits_of_its_controllers(lab: LabHandle, tmp_path: Path) -> None:
-    """Its own threads did not: the controllers alone are kept to one processor, which others want."""
+    """Only the controllers are limited to one CPU, which they share with busy processes."""
     manager = registry.client(lab.name).status().components[CONTROLLERS[0]]
     one = min(os.sched_getaffinity(0))
     busy = f"timeout {STOPPED_S} taskset -c {one} sh -c 'while :; do :; done' &"
     crowd = (
-        f"was=$(taskset -p {manager} | sed 's/.* //'); taskset -acp {one} {manager}; {busy * RIVALS} wait; "
+        f"was=$(taskset -p {manager} | sed 's/.* //'); taskset -acp {one} {manager}; {busy * LOOPS} wait; "
         f"taskset -ap $was {manager}"
     )
     with lab.record(tmp_path / "history.jsonl", []) as recording:

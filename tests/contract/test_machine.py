@@ -70,7 +70,7 @@ def test_command_is_aborted_at_its_timeout(machine: SshMachine, script: str) -> 
     assert output(machine, "echo", "next") == "next\n"
 
 
-def test_command_cut_off_by_another_thread_has_no_status(machine: SshMachine) -> None:
+def test_command_aborted_by_another_thread_has_no_status(machine: SshMachine) -> None:
     running = ["sleep", "7.25"]
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(machine.run, running, timeout_s=COMMAND_TIMEOUT_S)

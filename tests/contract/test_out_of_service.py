@@ -158,11 +158,11 @@ def test_run_waits_for_a_not_ready_node_and_then_leaves_it_out(lab: LabHandle, n
         client = registry.client(lab.name)
         client.power(node, "link-down")
         try:
-            gone = eventually(lambda: workloads.lost(lab.cluster.api, [node]), LOST_TIMEOUT_S)
+            is_lost = eventually(lambda: workloads.lost(lab.cluster.api, [node]), LOST_TIMEOUT_S)
             ExcludedNodes(messages.append).begin(another, WAITED_S)
         finally:
             client.power(node, "link-up")
-        assert gone
+        assert is_lost
         assert node not in another.usable_nodes()
     waits, leaves_out = messages
     assert (f"waits for {node} (Ready is Unknown" in waits, f"leaves out {node} (" in leaves_out) == (

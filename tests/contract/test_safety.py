@@ -322,7 +322,7 @@ def test_harness_requests_to_a_silent_machine_end_in_time(
     machine.close()
 
 
-GONE = "too old resource version: 1 (2)"
+EXPIRED = "too old resource version: 1 (2)"
 
 
 @pytest.mark.parametrize("how", ["an event", "a status"])
@@ -346,7 +346,7 @@ def test_expired_watch_is_a_gap_and_is_listed_again(
 
     gaps = history.of_kind("gap")
     assert sorted(entry.data["resource"] for entry in gaps) == sorted(WATCHED)
-    assert all(GONE in entry.data["reason"] for entry in gaps)
+    assert all(EXPIRED in entry.data["reason"] for entry in gaps)
     listed = [entry.data["resource"] for entry in history.of_kind("listed")]
     assert sorted(listed) == sorted([*WATCHED, *WATCHED])
     verdict = judge(catalogue.load()["monitoring.detection-time"], check, history, configuration)
@@ -375,8 +375,8 @@ class Expiring(Api):
             if path in self._expired:
                 self._expired.discard(path)
                 if self._how == "a status":
-                    raise ApiError(410, GONE)
-                status = {"kind": "Status", "code": 410, "reason": "Expired", "message": GONE}
+                    raise ApiError(410, EXPIRED)
+                status = {"kind": "Status", "code": 410, "reason": "Expired", "message": EXPIRED}
                 yield json.dumps({"type": "ERROR", "object": status}).encode()
             yield line
 

@@ -1,6 +1,6 @@
 """Volumes of a lab.
 
-Each is attached before a pod runs, kept while it is stuck, gone after it, and one machine's at a time.
+Each is attached before a pod runs, kept while it is stuck, removed after it, and one machine's at a time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def revisions(stage: Lab, resource: str, name: str) -> Mapping[str, int]:
             "attached": bool(status.get("attached")),
             "runs": status.get("phase") == "Running",
             "wanted": "deletionTimestamp" in obj["metadata"],
-            "gone": kind == "DELETED",
+            "removed": kind == "DELETED",
         }
         for what in (what for what, is_so in shown.items() if is_so):
             versions.setdefault(what, int(obj["metadata"]["resourceVersion"]))
@@ -98,14 +98,14 @@ def test_volume_is_removed_with_its_pod(lab: LabHandle, stage: Lab, storage: Vol
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         pod = stage.run(pending_pod(only_on=node, **using_pvc(claim)))
         runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
-        stage.wait_for(runs.after(attached, windows.prompt(TIMEOUT_S)))
+        stage.wait_for(runs.after(attached, windows.up_to(TIMEOUT_S)))
         stage.collect(calls)
         deleted = send_request("DELETE", f"{PODS}/{pod.name}")
         stage.run(deleted)
-        stage.wait_for(removed(ATTACHMENTS, name).after(deleted.begun, windows.prompt(TIMEOUT_S)))
+        stage.wait_for(removed(ATTACHMENTS, name).after(deleted.begun, windows.up_to(TIMEOUT_S)))
     assert fence(stage.history()).passed
     volume, held_by = revisions(stage, ATTACHMENTS, name), revisions(stage, "pods", pod.name)
-    assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["gone"]
+    assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["removed"]
     entries = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
     assert calls_of(stage, calls) == [f"{method} {node} OK" for method in ATTACHED]
     assert [entry.t for entry in entries] == sorted(entry.t for entry in entries)
@@ -122,22 +122,22 @@ def test_volume_of_a_lost_node_is_detached_once_it_is_out_of_service(
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         pod = stage.run(pending_pod(only_on=node, **using_pvc(claim)))
         runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
-        stage.wait_for(runs.after(created(ATTACHMENTS, name), windows.prompt(TIMEOUT_S)))
-        gone, before = removed("pods", pod.name, pod.namespace), stage.observe(counter)
+        stage.wait_for(runs.after(created(ATTACHMENTS, name), windows.up_to(TIMEOUT_S)))
+        removal, before = removed("pods", pod.name, pod.namespace), stage.observe(counter)
         with stage.inject(power_off(node)) as off:
             unknown = condition_became(node, "Ready", "Unknown")
             stage.wait_for(unknown.after(off.injected_at, windows.detection_from_fault()))
             deleted = send_request("DELETE", f"{PODS}/{pod.name}")
             stage.run(deleted)
             stage.wait_for(wanted.never_after(deleted.ended, windows.absence(5)))
-            assert stage.find(wanted) is None and stage.find(gone) is None
+            assert stage.find(wanted) is None and stage.find(removal) is None
             with stage.inject(taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")) as out:
-                stage.wait_for(removed(ATTACHMENTS, name).after(out.injected_at, windows.prompt(TIMEOUT_S)))
+                stage.wait_for(removed(ATTACHMENTS, name).after(out.injected_at, windows.up_to(TIMEOUT_S)))
                 after = stage.observe(counter)
                 stage.collect(calls)
         stage.wait_for(condition_became(node, "Ready", "True").after(off.healing_at, windows.recovery()))
     volume = revisions(stage, ATTACHMENTS, name)
-    assert revisions(stage, "pods", pod.name)["gone"] < volume["wanted"] < volume["gone"]
+    assert revisions(stage, "pods", pod.name)["removed"] < volume["wanted"] < volume["removed"]
     assert (after.value or 0) - (before.value or 0) == 1
     expected = [*ATTACHED, "ControllerUnpublishVolume"]
     assert calls_of(stage, calls) == [f"{method} {node} OK" for method in expected], "never unstaged"

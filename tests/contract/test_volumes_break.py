@@ -33,7 +33,7 @@ from tests.contract.attachments import (
     end,
     guests_only,
     is_attached,
-    is_gone,
+    is_removed,
     is_to_go,
     stage_of,
     storage_of,
@@ -158,7 +158,7 @@ def test_call_interrupted_by_an_attacher_kill_completes_later(
         assert eventually(lambda: is_attached(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == [node]
         die(attacher, DETACH, claim, lambda: end(lab, name))
-        assert eventually(lambda: is_gone(lab, name), TIMEOUT_S)
+        assert eventually(lambda: is_removed(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == []
 
 
@@ -186,11 +186,11 @@ def test_surviving_writer_loses_no_write_if_an_attacher_is_killed(
     guests_only(lab)
     (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
     attacher, here = lab.fleet.machine(ATTACHER), attachment(claim, node)
-    gone_for_good = taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")
+    out_of_service = taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         (first,) = stage.run(run_witnesses(Witness(pvc=claim), on=node))
         assert goes_on_writing(stage, first)
-        with stage.inject(partition(node)), stage.inject(gone_for_good):
+        with stage.inject(partition(node)), stage.inject(out_of_service):
             die(attacher, DETACH, claim, lambda: force_off(lab, first, here))
             (second,) = stage.run(run_witnesses(Witness(pvc=claim), on=other))
             assert stage.observe(disk_holders(claim)).value == [other]
@@ -227,12 +227,12 @@ def test_volume_is_attached_and_detached_once_despite_driver_kills(
         assert stage.observe(disk_holders(claim)).value == [node]
         end(lab, name)
         kill_the_driver()
-        assert eventually(lambda: is_gone(lab, name), TIMEOUT_S)
+        assert eventually(lambda: is_removed(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == []
 
 
 @pytest.mark.night(reason="only machines stand still, and CI's time is for what breaks oftener")
-def test_suspended_machine_keeps_its_disk_and_errors_say_so(
+def test_suspended_machine_keeps_its_disk_and_errors_name_it(
     lab: LabHandle, stage: Lab, storage: Volumes
 ) -> None:
     guests_only(lab)
@@ -250,14 +250,14 @@ def test_suspended_machine_keeps_its_disk_and_errors_say_so(
             end(lab, first)
             error = {"$contains": f"volume {handle(claim)} is still in node {node} after 10 s"}
             late = became(ATTACHMENTS, first, {"status": {"detachError": {"message": error}}})
-            stage.wait_for(late.after(created(ATTACHMENTS, first), windows.prompt(TIMEOUT_S)))
+            stage.wait_for(late.after(created(ATTACHMENTS, first), windows.up_to(TIMEOUT_S)))
             assert stage.find(late) is not None
             second = ask_for(lab, claim, other)
             # libvirt may answer nothing about it meanwhile; who asks is not told that the disk is free.
             assert throughout(lambda: not is_attached(lab, second), STILL_S)
         finally:
             signal_qemu("CONT")
-        assert eventually(lambda: is_gone(lab, first), TIMEOUT_S)
+        assert eventually(lambda: is_removed(lab, first), TIMEOUT_S)
         assert eventually(lambda: is_attached(lab, second), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == [other]
         detach(stage, second)
@@ -297,8 +297,8 @@ def test_restarted_libvirtd_keeps_every_disk_in_place(lab_of_its_own: LabHandle,
         second = ask_for(lab, claim, other)
         assert eventually(lambda: error in why_not(lab, second), TIMEOUT_S)
         end(lab, first)
-        assert eventually(lambda: is_gone(lab, first), TIMEOUT_S)
+        assert eventually(lambda: is_removed(lab, first), TIMEOUT_S)
         assert eventually(lambda: is_attached(lab, second), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == [other]
         end(lab, second)
-        assert eventually(lambda: is_gone(lab, second), TIMEOUT_S)
+        assert eventually(lambda: is_removed(lab, second), TIMEOUT_S)

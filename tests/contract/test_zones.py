@@ -92,7 +92,7 @@ def test_each_zone_evicts_at_its_own_rate(zoned: LabHandle, tmp_path: Path) -> N
         for entry in nodes:
             unknown = _unknown(entry.name)
             stage.wait_for(unknown.after(cut.injected_at, windows.detection_from_fault()))
-            stage.wait_for(_tainted(entry.name).after(unknown, windows.prompt(5 / zoned.configuration["E"])))
+            stage.wait_for(_tainted(entry.name).after(unknown, windows.up_to(5 / zoned.configuration["E"])))
     history = stage.history()
     period_s, slack = 1 / zoned.configuration["E"], slack_s(history, zoned.configuration)
 

@@ -43,7 +43,7 @@ STAYS = DELETION.never_after(READY, windows.absence(5.0))
 RENEWALS = renewals_of(NODE, windows.renewals(), at_least=5)
 DEFAULT = default_of("node-monitor-grace-period")
 SHOWN = observations.shown_throughout(
-    "status", POD, "Terminating", DELETION, moments.pod_gone(NAMESPACE, POD)
+    "status", POD, "Terminating", DELETION, moments.pod_removed(NAMESPACE, POD)
 )
 
 

@@ -109,19 +109,19 @@ def waited(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *nodes: str) -> Cl
     return cluster
 
 
-def test_nothing_is_waited_for_if_no_quarantine_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_action_returns_at_once_if_no_quarantine_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = waited(monkeypatch, Cluster(NONE_BEGUN, {"a": 999.0}), "a")
     assert cluster.requests == []
 
 
 @pytest.mark.parametrize("metrics", [SOME_BEGUN, ANOTHER, ""], ids=["some", "not-told", "no-metrics"])
-def test_old_nodes_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
+def test_quarantine_of_old_nodes_is_not_awaited(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
     cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": 1001.0 - OVER_S}), "a", "b")
     assert cluster.requests == [1001.0]
 
 
 @pytest.mark.parametrize("metrics", [SOME_BEGUN, ANOTHER, ""], ids=["some", "not-told", "no-metrics"])
-def test_youngest_node_is_waited_for(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
+def test_quarantine_of_youngest_node_is_awaited(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
     cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": 990.0}), "a", "b")
     assert cluster.requests[-1] == 990.0 + OVER_S
 

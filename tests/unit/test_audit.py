@@ -184,7 +184,7 @@ def test_node_cordoned_again_right_before_the_end_is_not_judged() -> None:
     assert "cordon.taint" not in labels_of_states(story, before)
 
 
-def test_taint_removed_by_somebody_is_not_judged() -> None:
+def test_taint_removed_by_a_user_is_not_judged() -> None:
     story = cordoned()
     before = story.object("nodes", "", NODE)
     assert "cordon.taint" not in labels_of_states(story.untaint(19.9), before)
@@ -201,7 +201,7 @@ def test_condition_that_flapped_within_a_second_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize("missed", ["", "nodes"])
-def test_missed_states_leave_claims_about_lasting_states_unproven(missed: str) -> None:
+def test_missed_states_make_claims_about_persistent_states_unproven(missed: str) -> None:
     story = cordoned(taint_t=0.0)
     before = story.object("nodes", "", NODE)
     if not missed:

@@ -83,7 +83,7 @@ def test_server_of_k3s_without_arguments_has_the_defaults() -> None:
     assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("0.1", f"default of {VERSION}")
 
 
-def test_settings_that_nothing_shows_are_unknown_with_the_reason() -> None:
+def test_unreadable_settings_are_unknown_with_the_reason() -> None:
     of = evidence(unread="pods are forbidden", tolerations=Tolerations(None, "no dry run"))
     assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("", "pods are forbidden")
     assert shown(of)["default toleration of Unreachable (s)"] == ("", "no dry run")
@@ -103,7 +103,7 @@ class Server:
         return self.answers[path]
 
 
-def test_kubelets_are_asked_only_with_the_option() -> None:
+def test_kubelets_are_queried_only_with_the_option() -> None:
     proxy = "/api/v1/nodes/n-1/proxy/configz"
     answers = {
         pods(CONTROL_PLANE): {"items": [static_pod()]},

@@ -77,18 +77,18 @@ def test_other_waits_deviate(waits: Sequence[float], word: str) -> None:
     assert_verdict(run(doubling(), trying(waits)), "deviates", word)
 
 
-def test_tries_that_cease_deviate() -> None:
+def test_tries_that_stop_deviate() -> None:
     assert_verdict(
         run(doubling(), trying(GROWING)), "deviates", "occurred 7 times", "none in the last 25.3 s"
     )
     assert_verdict(run(doubling(), trying(first_t=UNTIL_T + 1)), "deviates", "occurred 0 times")
 
 
-def test_ongoing_but_too_few_tries_prove_nothing() -> None:
+def test_too_few_tries_that_continue_prove_nothing() -> None:
     assert_verdict(run(doubling(12), trying()), "unproven: gap", "need 13")
 
 
-def test_unsure_source_proves_only_its_messages() -> None:
+def test_incomplete_source_proves_only_its_messages() -> None:
     assert_verdict(run(doubling(), trying(unsure="a line was torn")), "unproven: gap", "torn")
     assert_verdict(run(doubling(), trying(collected_t=47.0)), "unproven: gap", "too early")
     assert_verdict(run(doubling(), trying(GROWING, unsure="a line was torn")), "unproven: gap", "torn")

@@ -82,7 +82,7 @@ def test_bursts_of_fewer_or_more_deviate(times: int) -> None:
     ],
     ids=["no look", "fewer after it", "more after it", "none before it", "another order", "two looks"],
 )
-def test_bursts_of_other_parts_deviate(odd: Sequence[str]) -> None:
+def test_bursts_with_other_events_deviate(odd: Sequence[str]) -> None:
     assert_verdict(run(tens(), trying(TEN, odd=odd)), "deviates", "a burst of")
 
 
@@ -97,7 +97,7 @@ def test_bursts_of_other_parts_deviate(odd: Sequence[str]) -> None:
         ((), "no tries for"),
     ],
 )
-def test_bursts_too_close_together_late_or_ceasing_deviate(begin_at: Sequence[float], word: str) -> None:
+def test_bursts_too_close_too_late_or_stopping_deviate(begin_at: Sequence[float], word: str) -> None:
     assert_verdict(run(fives(), trying(begin_at=begin_at)), "deviates", word)
 
 
@@ -127,7 +127,7 @@ def test_bursts_too_large_or_too_frequent_in_any_split_deviate() -> None:
     assert_verdict(run(fives(), often), "deviates", "a burst of")
 
 
-def test_unsure_source_proves_only_its_messages() -> None:
+def test_incomplete_source_proves_only_its_messages() -> None:
     assert_verdict(run(fives(), trying(unsure="a line was torn")), "unproven: gap", "torn")
     assert_verdict(run(fives(), trying(collected_t=19.0)), "unproven: gap", "too early")
     assert_verdict(run(fives(), trying(begin_at=(), unsure="a line was torn")), "unproven: gap", "torn")

@@ -123,7 +123,7 @@ def test_object_recreated_in_a_state_breaks_an_absence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("created_t", "gone_t", "back_t", "expected"),
+    ("created_t", "removed_t", "back_t", "expected"),
     [
         (1.0, 40.0, 50.0, "conforms"),
         (12.0, 40.0, 50.0, GAP),
@@ -137,12 +137,12 @@ def test_object_recreated_in_a_state_breaks_an_absence() -> None:
     ],
 )
 def test_count_of_zero_requires_the_object_all_the_time(
-    created_t: float, gone_t: float, back_t: float, expected: str
+    created_t: float, removed_t: float, back_t: float, expected: str
 ) -> None:
     story = Story()
     deeds: list[tuple[float, Callable[[float], object]]] = [
         (created_t, story.pod),
-        (gone_t, lambda t: story.remove(t, "pods", NAMESPACE, POD)),
+        (removed_t, lambda t: story.remove(t, "pods", NAMESPACE, POD)),
         (back_t, story.pod),
         (SINCE_T, story.cordon),
         (UNTIL_T, lambda t: story.cordon(t, on=False)),
@@ -158,7 +158,7 @@ def test_count_of_zero_requires_the_object_all_the_time(
 
 
 @pytest.mark.parametrize(("back_t", "expected"), [(None, GAP), (15.0, "conforms")])
-def test_state_that_lasts_is_no_absence_of_its_beginning(back_t: float | None, expected: str) -> None:
+def test_persistent_state_does_not_prove_absence_of_its_start(back_t: float | None, expected: str) -> None:
     story = Story().condition(5.0, "Unknown").cordon(SINCE_T)
     if back_t is not None:
         story.condition(back_t, "True")
@@ -205,7 +205,7 @@ def test_collection_of_another_source_does_not_count() -> None:
     assert_verdict(run(requests(0, 0), story), GAP, "was not read")
 
 
-def test_unsure_source_counts_nothing() -> None:
+def test_incomplete_source_gives_no_count() -> None:
     story = listening(12.0, unsure="a line was torn")
     for times in range(3):
         assert_verdict(run(requests(times, times), story), GAP, "a line was torn")
@@ -272,7 +272,7 @@ def test_stall_matters_only_between_the_moments(stall_t: float, label: str) -> N
     [(11.2, 1.5, "unproven: host-too-loaded"), (11.2, 0.3, "conforms"), (10.1, 1.5, GAP)],
     ids=["loaded", "idle", "open on any host"],
 )
-def test_end_left_open_by_load_is_host_too_loaded(t: float, late_s: float, expected: str) -> None:
+def test_uncertain_end_on_a_loaded_host_is_host_too_loaded(t: float, late_s: float, expected: str) -> None:
     story = reporting(t).say(15.0, "stall", late_s=late_s).fence(40.0)
     assert judge(CLAIM, reports(1, 1), story.history(), configuration()).label == expected
 
@@ -319,14 +319,14 @@ def cordoning() -> Story:
     return Story().status(5.0).cordon(10.0).cordon(20.0, on=False)
 
 
-def test_first_write_is_first() -> None:
+def test_write_with_the_lower_revision_is_the_first() -> None:
     assert_verdict(run(in_order(CORDONED, UNCORDONED), cordoning().fence(30.0)), "conforms", "at revision")
     assert_verdict(run(in_order(UNCORDONED, CORDONED), cordoning().fence(30.0)), "deviates", "at revision")
 
 
 def test_order_of_a_missing_event_is_unknown() -> None:
-    gone = moments.removed("nodes", NODE)
-    for first, then in ((CORDONED, gone), (gone, CORDONED)):
+    removed = moments.removed("nodes", NODE)
+    for first, then in ((CORDONED, removed), (removed, CORDONED)):
         assert_verdict(
             run(in_order(first, then), cordoning().fence(30.0)), "unproven: no-anchor", "did not occur"
         )
@@ -366,23 +366,23 @@ def test_enough_bytes_conform_and_too_few_deviate() -> None:
     assert_verdict(run(heavier(1000), recording), "deviates", "at least 1000 times as much expected")
 
 
-def test_more_writes_weigh_more() -> None:
+def test_byte_ratio_is_proportional_to_the_number_of_writes() -> None:
     few, many = (run(heavier(0.01), weighing(count, 4).fence(30.0)).measured for count in (2, 8))
     assert few is not None
     assert many is not None
     assert float(many.value) == pytest.approx(4 * float(few.value), rel=0.02)
 
 
-def test_managed_fields_weigh_nothing() -> None:
+def test_bytes_of_managed_fields_are_not_counted() -> None:
     plain, managed = weighing(4, 4), weighing(4, 4, managed=[{"manager": "x" * 5000}])
     assert run(heavier(1.1), managed.fence(30.0)).measured == run(heavier(1.1), plain.fence(30.0)).measured
 
 
-def test_weight_without_writes_is_unproven() -> None:
+def test_byte_comparison_without_writes_is_unproven() -> None:
     assert_verdict(run(heavier(1.1), weighing(4, 0).fence(30.0)), "unproven: no-anchor", "0")
 
 
-def test_weight_without_a_fence_or_with_a_gap_is_unproven() -> None:
+def test_byte_comparison_without_a_fence_or_with_a_gap_is_unproven() -> None:
     assert_verdict(run(heavier(1.1), weighing(4, 4)), GAP, "no fence")
     recording = weighing(4, 4)
     recording.gap(14.0, 16.0, "leases")

@@ -18,7 +18,7 @@ UNORDERED = "unproven: host-too-loaded"
 BOUND, DELETED = moments.pod_bound(NAMESPACE, POD), moments.pod_deletion(NAMESPACE, POD)
 CORDONED, UNCORDONED = moments.cordoned(NODE), moments.uncordoned(NODE)
 NEXT = moments.first_after(CORDONED, after=BOUND)
-SOON, QUIET = windows.prompt(3.0), windows.absence(4.0)
+SOON, QUIET = windows.up_to(3.0), windows.absence(4.0)
 BIND_T, FIRST_T, CORDON_T, UNCORDON_T = 10.0, 15.0, 30.0, 35.0
 
 
@@ -159,7 +159,7 @@ def test_one_watch_orders_a_late_anchor_and_the_next() -> None:
         repeated.counted(UNKNOWN, 0, 0, after=BOUND, until=CORDONED),
     ],
 )
-def test_event_right_before_the_anchor_of_another_watch_may_have_come_after_it(
+def test_event_shortly_before_an_anchor_of_another_watch_is_unordered(
     check: Check, cordon_t: float, expected: str
 ) -> None:
     """The watch of pods may be the slower one, within the slack."""

@@ -135,11 +135,11 @@ def test_gap_stays_a_gap_on_a_loaded_host() -> None:
     assert label(loaded(story, 0.5), settings=configuration(slack_limit_s=0.5)) == "unproven: gap"
 
 
-def test_missing_injection_stays_one_on_a_loaded_host() -> None:
+def test_missing_injection_stays_not_injected_on_a_loaded_host() -> None:
     assert label(loaded(Story()), FROM_FAULT) == "unproven: not-injected"
 
 
-def test_permanent_obstacle_comes_first() -> None:
+def test_permanent_obstacle_takes_precedence() -> None:
     broken = loaded(died(deadman(partition())))
     old = replace(TIMING_CLAIM, versions="<1.20")
     assert label(broken, claim=old) == "unproven: not-applicable"
@@ -219,7 +219,7 @@ def test_window_of_a_figure_set_by_a_flag_is_scaled(check: Check, component: str
         (EVICTION, MANAGER, "node-monitor-period"),
     ],
 )
-def test_other_flag_does_not_matter(check: Check, component: str, flag: str) -> None:
+def test_unrelated_flag_does_not_scale_a_window(check: Check, component: str, flag: str) -> None:
     verdict = judged(check, {"fault": "settings", "node": component, "flags": {flag: "1"}})
     assert verdict.label == "conforms", verdict
 
@@ -263,9 +263,9 @@ def test_fault_healed_by_its_switch_proves_nothing() -> None:
 def test_unanswered_probe_leaves_the_duration_of_a_fault_unknown() -> None:
     story = Story().fault(10.0, *IN, "unanswered", *OVER)
     assert label(story, lasted("cut")) == "unproven: gap"
-    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.up_to(5.0))) == NOT_INJECTED
 
 
 def test_fault_undone_early_proves_nothing_else() -> None:
     story = Story().fault(10.0, *IN, "unproven", *OVER).condition(12.0, "Unknown")
-    assert label(story, UNKNOWN.after(UNKNOWN, windows.prompt(5.0))) == NOT_INJECTED
+    assert label(story, UNKNOWN.after(UNKNOWN, windows.up_to(5.0))) == NOT_INJECTED

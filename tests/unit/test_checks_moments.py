@@ -32,7 +32,7 @@ EVERY = [
     moments.uncordoned(NODE),
     moments.conditions_changed(NODE),
     DELETION,
-    moments.pod_gone(NAMESPACE, POD),
+    moments.pod_removed(NAMESPACE, POD),
     moments.pod_created(NAMESPACE, POD),
     moments.pod_bound(NAMESPACE, POD),
     moments.pod_unschedulable(NAMESPACE, POD),
@@ -100,7 +100,7 @@ def test_no_moment_is_found_in_an_empty_history(moment: Moment) -> None:
 
 
 @pytest.mark.parametrize("moment", EVERY, ids=str)
-def test_list_is_no_occurrence(moment: Moment) -> None:
+def test_listed_state_is_not_an_occurrence(moment: Moment) -> None:
     """Objects found at the start of a recording changed before it."""
     story = whole_life()
     late = Story()
@@ -337,7 +337,7 @@ def test_long_silence_is_a_moment() -> None:
             "node node-1: Ready=Unknown, taints node.kubernetes.io/unreachable:NoExecute, unschedulable",
         ),
         (DELETION, "pod pod-1: phase Pending, node node-1, deletion 2023"),
-        (moments.pod_gone(NAMESPACE, "pod-9"), "pod pod-9: never seen"),
+        (moments.pod_removed(NAMESPACE, "pod-9"), "pod pod-9: never seen"),
         (moments.cordoned("node-9"), "node node-9: never seen"),
         (moments.fault_step("cut", "injected"), ""),
     ],
@@ -377,14 +377,14 @@ def test_any_field_can_be_a_moment() -> None:
     history = story.history()
     prefix = moments.became("nodes", NODE, {"spec": {"podCIDR": {"$prefix": "10."}}})
     another = moments.changed("nodes", NODE, "spec.podCIDR")
-    gone = moments.removed("nodes", NODE)
+    removed = moments.removed("nodes", NODE)
 
     assert moments.find(history, prefix) == Occurrence(1.0)
     assert moments.resources(prefix) == ("nodes",)
     assert moments.unable(history, prefix, Span.at(1.5)).endswith("it had already occurred")
     assert moments.find(history, another) == Occurrence(1.0)
-    assert moments.find(history, gone) == Occurrence(2.0)
-    assert moments.last_state(history, gone).startswith("node node-1")
+    assert moments.find(history, removed) == Occurrence(2.0)
+    assert moments.last_state(history, removed).startswith("node node-1")
     assert "podCIDR" in str(prefix)
 
 

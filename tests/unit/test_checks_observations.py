@@ -305,7 +305,7 @@ def test_defaults_are_judged(settings: Configuration, label: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["KubeCloudShared", "NodeLifecycleController"])
-def test_moved_default_is_read_at_either_path(group: str) -> None:
+def test_default_is_read_at_its_old_and_new_path(group: str) -> None:
     """Kubernetes 1.37 has moved the period of the node controller."""
     path, reported = "KubeCloudShared.NodeMonitorPeriod", {group: {"NodeMonitorPeriod": "5s"}}
     settings = configuration(reported={KCM: {"KubeCloudShared": {}, **reported}}, flags_set={KCM: {}})
@@ -352,14 +352,14 @@ def test_unknown_constant_is_a_key_error() -> None:
 # shown-throughout
 
 
-def leaving(*looks: tuple[float, str], gone: bool = True) -> Story:
+def leaving(*looks: tuple[float, str], removed: bool = True) -> Story:
     story = Story().pod(1.0, node=NODE)
     story.say(5.0, "observed", what="status", subject=POD, value="Running", asked_t=4.9)
     story.evict(10.0)
     for t, value in looks:
         story.say(t, "observed", what="status", subject=POD, value=value, asked_t=t - 0.1)
         story.say(t, "observed", what="status", subject="other", value="Running", asked_t=t - 0.1)
-    if gone:
+    if removed:
         story.remove(20.0, "pods", NAMESPACE, POD)
     return story.fence(40.0)
 
@@ -378,7 +378,7 @@ GOOD = [(t + 0.2, "Terminating") for t in range(10, 20)]
         (leaving((15.0, "Terminating")), "unproven: gap", "1 observations"),
         (leaving(*GOOD[:3]), "unproven: gap", "no observation of"),
         (leaving(*GOOD[-3:]), "unproven: gap", "no observation of"),
-        (leaving(*GOOD, gone=False), "unproven: no-anchor", "pod-gone"),
+        (leaving(*GOOD, removed=False), "unproven: no-anchor", "pod-gone"),
         (Story().fence(4.0), "unproven: no-anchor", ""),
         (Story(), "unproven: gap", "no fence"),
     ],

@@ -79,7 +79,7 @@ def test_extra_taint_and_half_or_double_the_rate_deviate(times: tuple[float, ...
     assert_verdict(run(every_two_seconds(), evicting(*times).fence(FENCE_T)), "deviates", word)
 
 
-def test_ceasing_taints_deviate_and_continuing_ones_are_too_few() -> None:
+def test_taints_that_stop_deviate_and_few_that_continue_are_unproven() -> None:
     ceased = evicting(11.0, 13.0).fence(FENCE_T)
     assert_verdict(
         run(every_two_seconds(3), ceased), "deviates", "occurred 2 times", "none in the last 17.0 s"

@@ -177,7 +177,7 @@ def test_listed_anchor_has_no_exact_time() -> None:
 
 
 @pytest.mark.parametrize(("since_t", "until_t"), [(3.0, 5.0), (50.0, 55.0)])
-def test_gap_elsewhere_does_not_matter(since_t: float, until_t: float) -> None:
+def test_gap_outside_the_window_does_not_matter(since_t: float, until_t: float) -> None:
     story = (
         partition()
         .sentinel(since_t - 0.5)
@@ -217,7 +217,7 @@ def test_detection_after_a_status_allows_one_more_period() -> None:
 
 
 @pytest.mark.parametrize("check", [DETECTION, FROM_FAULT])
-def test_silence_deviates_if_it_lasts(check: Check) -> None:
+def test_silence_until_the_end_deviates(check: Check) -> None:
     for back in (False, True):
         assert_verdict(run(check, silent(60.0, back=back)), "deviates", "did not occur")
     assert_verdict(run(check, silent(31.0)), GAP, "too early")
@@ -386,7 +386,7 @@ def test_bound_pod_and_new_condition_on_a_cordoned_node_deviate() -> None:
 
 def test_cordoned_node_without_new_pods_conforms() -> None:
     story = Story().cordon(1.0).pod(2.0).unfit(2.1).cordon(10.0, on=False).bind(10.4).fence(20.0)
-    freed = BOUND.after(moments.uncordoned(NODE), windows.prompt(windows.BIND_S))
+    freed = BOUND.after(moments.uncordoned(NODE), windows.up_to(windows.BIND_S))
     for check in (BLOCKED, freed):
         assert_verdict(run(check, story), "conforms")
 
@@ -442,9 +442,9 @@ def test_recreated_object_with_unchanged_state_is_no_change() -> None:
     assert_verdict(run(TAINTED.never_after(READY, QUIET), story), GAP, "had already occurred")
 
 
-@pytest.mark.parametrize(("gone_t", "expected"), [(20.6, GAP), (50.4, GAP), (50.6, "conforms")])
-def test_absent_object_does_not_prove_absence_of_an_event(gone_t: float, expected: str) -> None:
-    story = ready_again().remove(gone_t, "nodes", "", NODE)
+@pytest.mark.parametrize(("removed_t", "expected"), [(20.6, GAP), (50.4, GAP), (50.6, "conforms")])
+def test_absent_object_does_not_prove_absence_of_an_event(removed_t: float, expected: str) -> None:
+    story = ready_again().remove(removed_t, "nodes", "", NODE)
     assert_verdict(run(TAINTED.never_after(READY, LONG), story.fence(60.0)), expected)
 
 
@@ -551,7 +551,7 @@ def test_any_go_duration_is_parsed(hours: int, minutes: int, milliseconds: int) 
     taint_s=st.floats(0.01, 20),
     eviction_s=st.floats(0.1, 40),
 )
-def test_only_the_right_figures_conform(
+def test_times_conform_only_inside_their_window(
     check: Check, unknown_s: float, taint_s: float, eviction_s: float
 ) -> None:
     verdict = run(check, partition(unknown_s, taint_s, eviction_s).fence(200.0))

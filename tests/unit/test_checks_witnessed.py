@@ -105,7 +105,7 @@ def test_lifetime_without_its_moments_is_unproven(missing: tuple[Moment, Moment]
     ],
 )
 def test_sigterm_of_a_probe_pod_is_judged(telling: tuple[Tell, ...], expected: str) -> None:
-    assert label(TERM.after(HEALING, windows.prompt(5)), *telling) == expected
+    assert label(TERM.after(HEALING, windows.up_to(5)), *telling) == expected
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_uncollected_anchor_proves_nothing() -> None:
 
 
 def test_short_recording_does_not_prove_that_a_machine_stays_up() -> None:
-    check = witnessed.machine_ended(NODE).after(HEALING, windows.prompt(30))
+    check = witnessed.machine_ended(NODE).after(HEALING, windows.up_to(30))
     assert label(check) == "unproven: gap"
-    assert label(witnessed.machine_ended(NODE).after(HEALING, windows.prompt(5))) == "deviates"
+    assert label(witnessed.machine_ended(NODE).after(HEALING, windows.up_to(5))) == "deviates"
 
 
 def test_clock_error_of_a_node_is_part_of_the_slack() -> None:
@@ -251,7 +251,7 @@ def word_of(t: float) -> Tell:
     return lambda story: story.look(t, "Unknown")
 
 
-REMOVED = moments.pod_gone(NAMESPACE, POD)
+REMOVED = moments.pod_removed(NAMESPACE, POD)
 UP_TO_REMOVAL = observations.shown_throughout("locks", NODE, LINE, BEGAN, REMOVED)
 NOT_BEFORE_REMOVAL = observations.not_listed("locks", NODE, "gone", REMOVED)
 
@@ -264,12 +264,12 @@ def removal(story: Story) -> None:
 
 @pytest.mark.parametrize("check", [UP_TO_REMOVAL, NOT_BEFORE_REMOVAL])
 def test_observation_near_a_watched_end_may_lie_beyond_it(check: Check) -> None:
-    def gone(t: float) -> Tell:
+    def removed(t: float) -> Tell:
         return lambda story: story.look(t, "gone")
 
     tells = (removal, looks_on(2.0, 29.5, LINE))
-    assert label(check, *tells, gone(29.995)) == "conforms"
-    assert label(check, *tells, gone(29.6)) == "deviates"
+    assert label(check, *tells, removed(29.995)) == "conforms"
+    assert label(check, *tells, removed(29.6)) == "deviates"
 
 
 def test_observation_near_our_own_end_is_inside() -> None:

@@ -122,7 +122,7 @@ def test_clock_step_never_causes_a_wrong_verdict(true_s: float, true: str) -> No
 
 
 @pytest.mark.parametrize(("detected_s", "moved_s"), [(11.7, -0.6), (12.3, 0.6), (10.5, -1.9)])
-def test_clock_step_known_only_at_the_end_leaves_times_open(detected_s: float, moved_s: float) -> None:
+def test_clock_step_known_only_at_the_end_leaves_times_unproven(detected_s: float, moved_s: float) -> None:
     """Like those of earlier versions: the time of the step is unknown."""
     stepped = set_clock(detected_after(detected_s), (BEFORE_T, moved_s))
     entries = [entry for entry in stepped.entries if entry.kind not in ("wall", "ended")]
@@ -179,7 +179,7 @@ def test_step_counts_by_its_size_and_only_nearby() -> None:
 def test_clock_step_does_not_extend_a_wait_by_its_size() -> None:
     """As on a laptop that was suspended."""
     story = Story().fault(10.0, "injected")
-    check = UNKNOWN.after(Moment("fault-step", {"id": "cut", "step": "injected"}), windows.prompt(5.0))
+    check = UNKNOWN.after(Moment("fault-step", {"id": "cut", "step": "injected"}), windows.up_to(5.0))
     before = undecided_s(check, story.history(), configuration(), 12.0)
     story.say(11.0, "wall", offset_s=WALL_OFFSET_S + 3600.0, since=10.95)
     after = undecided_s(check, story.history(), configuration(), 12.0)
@@ -194,7 +194,7 @@ def test_clock_step_does_not_extend_a_wait_by_its_size() -> None:
         (windows.renewals(), RENEW_S - 0.1 - 0.3),
         (windows.detection(), 12.0 - 0.3),
         (windows.afterwards(5.0), -0.3),
-        (windows.prompt(5.0), -0.8),
+        (windows.up_to(5.0), -0.8),
         (windows.absence(5.0), 0.0),
     ],
 )

@@ -555,14 +555,14 @@ def test_checkout_that_changes_during_its_build_is_not_cached(
 
 COMPILED = "k8s.io/api/core/v1\nk8s.io/kubernetes/pkg\n"
 WRONG = "x.go:1:2: undefined: y"
-GONE = "go: k8s.io/api@v0.1.0: 404 Not Found"
+NOT_FOUND = "go: k8s.io/api@v0.1.0: 404 Not Found"
 
 
 @pytest.mark.parametrize(
     ("output", "error"),
     [
         (f"{COMPILED}# k8s.io/x\n{WRONG}\nmore of it\n", WRONG),
-        (f"go: downloading k8s.io/api v0.1.0\n{GONE}\n", GONE),
+        (f"go: downloading k8s.io/api v0.1.0\n{NOT_FOUND}\n", NOT_FOUND),
         (COMPILED, ""),
     ],
 )

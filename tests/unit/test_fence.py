@@ -105,7 +105,7 @@ def test_healing_waits_for_a_running_command(machine: Local) -> None:
     assert machine.commands[0].wait(TIMEOUT_S) == 0
 
 
-def test_healing_waits_for_a_command_whose_caller_was_killed_at_the_timeout(tmp_path: Path) -> None:
+def test_healing_waits_for_a_command_of_a_killed_caller(tmp_path: Path) -> None:
     machine = Local(tmp_path, kills=True)
     fault = Touched(machine.folder / "harm", f'sleep {LATE_S}; touch "$0"')
     with pytest.raises(MachineError):

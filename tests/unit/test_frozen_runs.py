@@ -54,7 +54,7 @@ def test_frozen_run_keeps_its_verdicts(frozen: Scenario) -> None:
             )
 
 
-def test_conforming_claim_of_a_frozen_run_can_fall(frozen: Scenario) -> None:
+def test_conforming_claim_of_a_frozen_run_can_deviate(frozen: Scenario) -> None:
     """Another cluster deviates, and a recording with holes proves nothing."""
     history, configuration = frozen.history(), frozen.configuration()
     for judgment, verdict in rejudge(frozen, CLAIMS).judged:

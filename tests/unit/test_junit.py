@@ -85,7 +85,7 @@ def test_failure_shows_window_measurement_and_last_state(run: Path) -> None:
         assert text in (failure.text or "")
 
 
-def test_open_claim_is_an_error_and_unprovable_one_is_skipped(run: Path) -> None:
+def test_unproven_claim_is_an_error_and_unprovable_one_is_skipped(run: Path) -> None:
     error, skipped = result(of(run), DEFAULT), result(of(run), SWAP)
     assert (error.tag, error.attrib) == ("error", {"message": GAP.reason, "type": "unproven: gap"})
     assert skipped.tag == "skipped"

@@ -143,7 +143,7 @@ def test_commands_on_nodes_get_only_harmless_environment_variables(
         assert "AWS_SECRET_ACCESS_KEY" not in names
 
 
-def test_no_command_runs_on_a_node_that_still_sees_its_hosts_files() -> None:
+def test_command_is_refused_on_a_node_that_sees_host_files() -> None:
     with pytest.raises(MachineError, match="node-1 is booting"):
         NamespaceShell(OWN, "node-1", threading.Lock()).run(["env"], timeout_s=TIMEOUT_S)
 
@@ -202,7 +202,7 @@ def rivals() -> Iterator[list[int]]:
         process.wait()
 
 
-def test_process_sharing_a_core_has_waited_for_it(rivals: list[int]) -> None:
+def test_process_that_shares_a_core_reports_its_wait(rivals: list[int]) -> None:
     waits = RunQueueWaits(PROC)
     first = [waits.since_last_look_s(pid) for pid in rivals]
     pause(1)
@@ -223,7 +223,7 @@ def test_lab_records_how_long_a_virtual_machine_waited(rivals: list[int], tmp_pa
     assert processes.external_pids() == {}
 
 
-def test_ended_process_has_not_waited() -> None:
+def test_ended_process_reports_no_wait() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     waits = RunQueueWaits(PROC)

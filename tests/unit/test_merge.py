@@ -157,7 +157,7 @@ def test_unidentified_shard_folder_is_named_and_its_shard_missing(
     assert merged == [("shard 1/2", "one"), ("shard 2/2", ""), ("unknown", "two")]
 
 
-def test_surplus_folder_is_named_and_costs_nothing(tmp_path: Path) -> None:
+def test_surplus_folder_is_named_and_ignored(tmp_path: Path) -> None:
     (tmp_path / "three").mkdir()
     merged = merge.merge([tmp_path / "three", *both(tmp_path)], tmp_path / "merged", CLAIMS)
     assert (merged.facts.exit_reason, merged.facts.merged[-1]["run"]) == ("", "three")

@@ -159,7 +159,7 @@ def test_worst_verdict_has_precedence(several: list[Verdict]) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_permanent_reasons_are_a_skip(code: Code) -> None:
+def test_only_permanent_reasons_skip_a_scenario(code: Code) -> None:
     assert unproven(code, "").is_skip is (code in SKIP_CODES)
     assert unproven(code, "").label == f"unproven: {code}"
 
@@ -325,7 +325,7 @@ def test_some_scenario_always_runs_or_may_start(states: list[tuple[Turn, bool, f
 @pytest.mark.parametrize(
     ("tries", "turn"), [(0, Turn.QUEUE), (1, Turn.HALF), (2, Turn.ALONE), (5, Turn.ALONE)]
 )
-def test_number_of_tries_gives_the_turn(tries: int, turn: Turn) -> None:
+def test_turn_follows_from_the_number_of_tries(tries: int, turn: Turn) -> None:
     assert Turn.after(tries) is turn
 
 
@@ -341,7 +341,7 @@ SPECS = [
     windows.detection_from_fault(),
     windows.taint_pass(),
     windows.monitor_pass(),
-    windows.prompt(4.0),
+    windows.up_to(4.0),
     windows.recovery(),
     windows.toleration(6.0),
     windows.default_toleration(),
@@ -363,7 +363,7 @@ seconds = st.floats(0.01, 1e4)
         (windows.detection_from_fault(), {}, DOCUMENTED, 38.6, 66.0),
         (windows.taint_pass(), {}, FAST, -0.5, 3.5),
         (windows.monitor_pass(), {}, DOCUMENTED, -1.0, 7.0),
-        (windows.prompt(4.0), {}, FAST, -0.5, 4.5),
+        (windows.up_to(4.0), {}, FAST, -0.5, 4.5),
         (windows.recovery(), {}, FAST, 0.0, 60.5),
         (windows.recovery(), {"healing_took_s": 40.0}, FAST, 0.0, 100.5),
         (windows.toleration(6.0), {}, FAST, 5.5, 6.5),
@@ -448,7 +448,7 @@ def test_heartbeat_with_an_uncertain_clock_may_seem_late() -> None:
     assert "clock" in window.arithmetic
 
 
-def test_slack_counts_the_worst_of_everything() -> None:
+def test_slack_is_the_sum_of_the_worst_of_each_error() -> None:
     story = Story().sentinel(1.0, latency_s=0.3).sentinel(3.0, latency_s=0.1)
     story.say(4.0, "stall", late_s=0.25)
     story.say(5.0, "stall", late_s=0.05)
@@ -542,7 +542,7 @@ def test_undefined_symbol_is_refused_at_definition() -> None:
         windows.formula("within", "G", "G.x", "G + slack")
 
 
-def test_slack_belongs_to_the_end_and_not_to_the_figure() -> None:
+def test_slack_is_allowed_in_the_end_and_not_in_the_nominal_value() -> None:
     with pytest.raises(ValueError, match="no slack in 'P'"):
         windows.formula("within", "P", "0", "P")
     with pytest.raises(ValueError, match="slack in the claimed value"):
@@ -676,7 +676,7 @@ def test_invalid_pattern_is_found_at_any_depth(pattern: Any, message: str) -> No
     assert message in fault(pattern)
 
 
-def test_valid_pattern_has_no_fault() -> None:
+def test_valid_pattern_has_no_error() -> None:
     assert fault({"spec": {"taints": [{"key": {"$in": ["a", None]}}], "unschedulable": PRESENT}}) == ""
     assert fault({"$not": {"metadata": {"name": "n"}}}) == ""
 
@@ -727,11 +727,11 @@ def test_moment_on_an_undefined_field_is_refused() -> None:
     misspelt = moments.became("nodes", NODE, {"spec": {"taint": [{"key": "a"}]}})
     for check in (
         misspelt.never_after(UNKNOWN, windows.absence(5.0)),
-        UNKNOWN.after(misspelt, windows.prompt(2)),
+        UNKNOWN.after(misspelt, windows.up_to(2)),
     ):
         with pytest.raises(LookupError, match=r"objects of nodes have no field spec.taint\[\].key"):
             checks.refuse(check, story.history(), settings)
-    checks.refuse(UNKNOWN.after(UNKNOWN, windows.prompt(2)), story.history(), settings)
+    checks.refuse(UNKNOWN.after(UNKNOWN, windows.up_to(2)), story.history(), settings)
 
 
 def test_fields_are_stored_once_per_run_and_not_per_configuration() -> None:

@@ -207,8 +207,8 @@ def test_fence_without_sentinels_does_not_pass(history: History) -> None:
 def test_list_after_a_gap_removes_missing_objects() -> None:
     story = removed_unseen().gap(1.5, 3.0, "pods", lists=True).fence(4.0)
     assert fence(story.history()).passed
-    (present, gone) = story.history().versions("pods", NAMESPACE, POD)
-    assert (present.deleted, gone.deleted, gone.listed, gone.t) == (False, True, True, 2.99)
+    (present, removed) = story.history().versions("pods", NAMESPACE, POD)
+    assert (present.deleted, removed.deleted, removed.listed, removed.t) == (False, True, True, 2.99)
 
 
 def test_fence_requires_the_recorded_and_the_requested_resources() -> None:

@@ -104,7 +104,7 @@ def test_malformed_option_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_texts_tell_runs_apart() -> None:
+def test_texts_distinguish_runs() -> None:
     overrides = parse(["B=false,A=true"], ["kubelet.maxPods=50"])
     assert overrides.texts == (
         "--feature-gates A=true",
@@ -232,7 +232,7 @@ JOURNAL = 'E1 run.go:72] "command failed" err="no static policy without reserved
 
 
 @pytest.mark.parametrize(("journal", "ends"), [(JOURNAL, True), ("", False)])
-def test_kubelet_that_ends_again_and_again_ends_the_start_of_a_lab(
+def test_repeatedly_failing_kubelet_ends_the_start_of_a_lab(
     monkeypatch: pytest.MonkeyPatch, journal: str, ends: bool
 ) -> None:
     def unready(_api: object, names: Sequence[str]) -> Mapping[str, str]:

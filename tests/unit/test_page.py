@@ -94,7 +94,7 @@ def test_every_area_of_the_catalogue_has_a_heading_of_the_page() -> None:
     areas = [area for section in SECTIONS for area in section.areas]
     assert set(areas) == {claim.area for claim in CLAIMS.values()}
     assert len(areas) == len(set(areas))
-    assert [section.title for section in sections(["ours"])][-1] == "Not of the page: ours"
+    assert [section.title for section in sections(["ours"])][-1] == "Not on the page: ours"
 
 
 @pytest.fixture(scope="module")
@@ -268,4 +268,4 @@ def test_claim_missing_in_the_catalogue_is_shown(tmp_path: Path) -> None:
     synthetic_runs.alter(run / "verdicts.json", claim="gone.for-good")
     text, _read = shown(run)
     assert "gone.for-good (not in this catalogue)" in text
-    assert "Not of the page: gone" in text
+    assert "Not on the page: gone" in text

@@ -130,7 +130,7 @@ def test_timeline_shows_the_scenarios_own_nodes_and_pods(nodes: int) -> None:
         story.change(7.0, "nodes", "", name, {"spec": {}, "status": {"conditions": []}})
     story.say(7.0, "machine", node="machine-1", step="joining", **{"as": "joined"})
     judgment = Judgment("a.b", moments.condition_became("judged", "Ready", "True").after(
-        moments.recording_began(), windows.prompt(5)
+        moments.recording_began(), windows.up_to(5)
     ))  # fmt: skip
     lanes = timeline.compose(story.history(), [(judgment, conforms("it came"))]).lanes
     assert {lane.group for lane in lanes if lane.name == "condition"} == {*zone, "joined", "judged"}
@@ -208,7 +208,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize(("window", "edges", "sentence"), EDGES.values(), ids=EDGES)
-def test_window_that_leaves_the_picture_says_so(
+def test_window_beyond_the_picture_is_marked(
     window: tuple[float, float], edges: int, sentence: str, tmp_path: Path
 ) -> None:
     bracket = Bracket("a.b", "unproven", "reason", 1.0, *window)

@@ -35,7 +35,9 @@ GAP, TOO_LOADED = "unproven: gap", "unproven: host-too-loaded"
         ({"complete": ()}, "conforms", "conforms"),
     ],
 )
-def test_missed_event_undoes_all_but_a_deviation(fields: dict[str, Any], fenced: str, unfenced: str) -> None:
+def test_missed_event_makes_all_but_a_deviation_unproven(
+    fields: dict[str, Any], fenced: str, unfenced: str
+) -> None:
     measurement = replace(MEASUREMENT, **fields)
     for story, label in ((Story().fence(30.0), fenced), (Story(), unfenced), (Story().fence(19.0), unfenced)):
         words = ["there may be more: "] if label == GAP else ["it occurred"]
@@ -43,7 +45,7 @@ def test_missed_event_undoes_all_but_a_deviation(fields: dict[str, Any], fenced:
 
 
 @pytest.mark.parametrize("finding", ["holds", "lacks", "deviates"])
-def test_lost_event_undoes_every_finding(finding: Any) -> None:
+def test_lost_event_makes_every_finding_unproven(finding: Any) -> None:
     lossy = Story().gap(9.0, 10.0, "nodes", lists=True).fence(30.0).history()
     measurement = replace(MEASUREMENT, finding=finding)
     assert_verdict(place(measurement, lossy, [UNKNOWN]), GAP, "it may be another: the watch of nodes")
@@ -53,6 +55,6 @@ def test_lost_event_undoes_every_finding(finding: Any) -> None:
 @pytest.mark.parametrize(
     ("exact", "label"), [(None, GAP), ([Span(0.0, 9.5)], GAP), ([Span.at(0.0), Span.at(20.0)], "conforms")]
 )
-def test_late_events_matter_at_exact_times(exact: list[Span] | None, label: str) -> None:
+def test_late_event_affects_only_exact_times(exact: list[Span] | None, label: str) -> None:
     resumed = Story().gap(9.0, 10.0, "nodes").sentinel(11.0).fence(30.0).history()
     assert place(replace(MEASUREMENT, exact=exact), resumed, [UNKNOWN]).label == label

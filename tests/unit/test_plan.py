@@ -42,7 +42,7 @@ START_S = 15.0
 
 
 def expected(*durations: float) -> list[ScenarioEstimate]:
-    return [ScenarioEstimate(f"test_{number}", lasts_s, "") for number, lasts_s in enumerate(durations)]
+    return [ScenarioEstimate(f"test_{number}", duration_s, "") for number, duration_s in enumerate(durations)]
 
 
 def standing(*faults: str) -> list[ScenarioEstimate]:
@@ -76,9 +76,11 @@ def test_scenario_that_runs_alone_comes_first_with_its_own_lab() -> None:
     assert planning.zones((first, second), OPTIONS, COMMON) == 2
 
 
-def stand(lasts_s: float, *faults: str, size: Size | None = None) -> list[ScenarioEstimate]:
+def stand(duration_s: float, *faults: str, size: Size | None = None) -> list[ScenarioEstimate]:
     return [
-        ScenarioEstimate(f"test_{fault}_{number}", lasts_s, "", size is not None, size=size, standing=fault)
+        ScenarioEstimate(
+            f"test_{fault}_{number}", duration_s, "", size is not None, size=size, standing=fault
+        )
         for number, fault in enumerate(faults)
     ]
 
@@ -95,7 +97,7 @@ def test_scenarios_with_the_same_standing_fault_share_a_worker() -> None:
 
 def test_group_is_split_if_faster_than_reinjecting() -> None:
     workers = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
-    assert [worker.lasts_s for worker in workers] == [140, 120]
+    assert [worker.duration_s for worker in workers] == [140, 120]
     # The duration of a lab start does not matter: none is saved.
     assert stands_in(pack(stand(60, *["swap"] * 4), 2, 600.0)) == [{"swap"}, {"swap"}]
     few = [*expected(60), *stand(40, "swap", "swap")]
@@ -117,8 +119,8 @@ def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
     durations: list[tuple[float, str]], workers: int
 ) -> None:
     named = [
-        ScenarioEstimate(f"test_{n}", lasts_s, "", standing=fault)
-        for n, (lasts_s, fault) in enumerate(durations)
+        ScenarioEstimate(f"test_{n}", duration_s, "", standing=fault)
+        for n, (duration_s, fault) in enumerate(durations)
     ]
     packed = pack(named, workers, START_S)
     assert sorted(entry.scenario for worker in packed for entry in worker.scenarios) == sorted(
@@ -126,10 +128,11 @@ def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
     )
     apart = pack([replace(entry, standing="") for entry in named], workers, START_S)
     assert len(apart) == min(workers, len(named))
-    assert critical(packed).lasts_s <= critical(apart).lasts_s + STANDING_S + 1e-6
-    longest, total = max(lasts_s for lasts_s, _ in durations), sum(lasts_s for lasts_s, _ in durations)
+    assert critical(packed).duration_s <= critical(apart).duration_s + STANDING_S + 1e-6
+    longest = max(duration_s for duration_s, _ in durations)
+    total = sum(duration_s for duration_s, _ in durations)
     at_most = max(longest, total / workers) + (1 - 1 / workers) * longest
-    assert critical(apart).lasts_s <= at_most + 1e-6
+    assert critical(apart).duration_s <= at_most + 1e-6
 
 
 def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
@@ -151,9 +154,9 @@ def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
 def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
     large = [ScenarioEstimate(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
     others = expected(*[100.0] * 3)
-    assert [worker.lasts_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
+    assert [worker.duration_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
     assert {len(worker.scenarios) for worker in pack([*large, *others], 5, START_S)} == {1, 2}
-    assert critical(pack([*large, *others], 5, START_S)).lasts_s == 100
+    assert critical(pack([*large, *others], 5, START_S)).duration_s == 100
 
 
 def test_shared_lab_is_limited_in_size_and_has_no_idle_zone() -> None:

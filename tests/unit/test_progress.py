@@ -58,7 +58,7 @@ def test_incomplete_line_is_left_for_the_next_read(tmp_path: Path) -> None:
     assert list(reader.read()) == ["two"]
 
 
-def test_writing_progress_stops_once_the_folder_is_gone(tmp_path: Path) -> None:
+def test_writing_progress_stops_once_the_folder_is_removed(tmp_path: Path) -> None:
     writer = ProgressWriter(tmp_path, "gw0")
     assert writer.say("first")
     shutil.rmtree(tmp_path / FOLDER)

@@ -24,7 +24,7 @@ from tests.unit.test_page import Read
 WELL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 ILL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", DEVIATES)]
 SECRETS = {**KEYS, "token": TOKEN, "static": STATIC}
-CANARIES = "".join(f"it is {secret}\n" for secret in (*KEYS.values(), TOKEN)) + f"--token={STATIC}\n"
+SECRET_LINES = "".join(f"it is {secret}\n" for secret in (*KEYS.values(), TOKEN)) + f"--token={STATIC}\n"
 PROGRAM = base64.b64encode(b"login({password: asked()})").decode()
 """Allure's own text, without which it would not run."""
 CHANGED = "2026-11-20T15:00:00+00:00"
@@ -206,7 +206,7 @@ def again(run: Path) -> Path:
     return folder
 
 
-def test_rechecked_runs_have_their_own_names_and_say_so(tmp_path: Path) -> None:
+def test_rechecked_runs_have_their_own_names_and_a_mark(tmp_path: Path) -> None:
     site, runs = tmp_path / "site", [night(tmp_path, 20), night(tmp_path, 21)]
     rundir.write_facts(runs[1], rundir.read_facts(runs[0]))
     judged_again = [again(run) for run in runs]
@@ -261,7 +261,7 @@ def test_no_link_leads_out_of_a_run(tmp_path: Path) -> None:
     assert not (site / "night-20" / "verdicts.json").exists()
 
 
-def allures(**embedded: str) -> str:
+def allure_page(**embedded: str) -> str:
     """Return Allure's page: its program, and embedded data."""
     data = ",".join(
         f'd("data/{name}","{base64.b64encode(text.encode()).decode()}")' for name, text in embedded.items()
@@ -276,18 +276,18 @@ def test_published_files_contain_no_secret(tmp_path: Path) -> None:
     In logs, which stay behind; in verdicts, which are redacted as they are written; in the files and pages of
     a run of an earlier version, which did not redact all; and in Allure's embedded data, which is base64.
     """
-    rows = [("a.py::test_a", "cordon.taint", deviates(CANARIES, GAP.window, None, CANARIES))]
+    rows = [("a.py::test_a", "cordon.taint", deviates(SECRET_LINES, GAP.window, None, SECRET_LINES))]
     run, site = night(tmp_path, 20, rows), tmp_path / "site"
     (run / "labs" / "p-1").mkdir()
     (scenario,) = (run / "scenarios").iterdir()
     recorded = [scenario / name for name in ("history.jsonl", "timeline.svg", "rates.svg")]
     hidden = [run / name for name in ("labs/p-1/kubelet.log", "allure-results/1-attachment.txt")]
     for path in (*recorded, *hidden, run / "site" / page.FILE):
-        path.write_text(CANARIES)
-    embedded = allures(text=CANARIES, result=json.dumps({"message": CANARIES}), plain="שלום")
-    build(run, f"{embedded}<pre>{CANARIES}</pre>")
+        path.write_text(SECRET_LINES)
+    embedded = allure_page(text=SECRET_LINES, result=json.dumps({"message": SECRET_LINES}), plain="שלום")
+    build(run, f"{embedded}<pre>{SECRET_LINES}</pre>")
     (row,) = json.loads((run / "verdicts.json").read_text())
-    (run / "verdicts.json").write_text(json.dumps([{**row, "reason": CANARIES}]))
+    (run / "verdicts.json").write_text(json.dumps([{**row, "reason": SECRET_LINES}]))
     assert len(find_secrets(run / "site", SECRETS)) == 2 * len(SECRETS), "they are found where they are"
     publish.publish(site, [run], CLAIMS)
     assert find_secrets(site, SECRETS) == []
@@ -303,17 +303,17 @@ def test_published_files_contain_no_secret(tmp_path: Path) -> None:
     assert f'd("data/plain","{plain}")' in shown, "what is no secret stays as it is"
 
 
-def mine(site: Path, _run: Path) -> None:
+def add_foreign_page(site: Path, _run: Path) -> None:
     """Add a foreign page."""
     (site / "index.html").write_text("<title>mine</title>")
 
 
-def something(site: Path, run: Path) -> None:
+def add_unpublished_folder(site: Path, run: Path) -> None:
     """Add an unpublished folder of that name."""
     (site / run.name).mkdir()
 
 
-def other(site: Path, run: Path) -> None:
+def publish_another_run(site: Path, run: Path) -> None:
     """Publish another run of that name."""
     publish.publish(site, [run], CLAIMS)
     rundir.write_facts(run, replace(rundir.read_facts(run), began=CHANGED, ended=CHANGED))
@@ -322,9 +322,9 @@ def other(site: Path, run: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (mine, "did not write"),
-        (something, "not a published run"),
-        (other, "another run of that name"),
+        (add_foreign_page, "did not write"),
+        (add_unpublished_folder, "not a published run"),
+        (publish_another_run, "another run of that name"),
     ],
 )
 def test_conflicting_folder_is_refused_and_nothing_is_written(

@@ -116,7 +116,7 @@ EVERYDAY = (
     (ENCODED[:20], f"client-key-data: {ENCODED}"),
 )  # fmt: skip
 """A secret, and a text as in logs, environments and command lines."""
-KEEPS = (
+HARMLESS = (
     'I1124 headers=< Authorization: Bearer <masked>',
     '{"kind":"Event","metadata":{"name":"node-abc123.18ab34cd56ef7890"}}',
     "sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
@@ -280,7 +280,7 @@ def test_base64_in_secrets_and_kubeconfigs_is_redacted(kind: str) -> None:
         assert encoded[-60:] not in clean
 
 
-@pytest.mark.parametrize("text", KEEPS)
+@pytest.mark.parametrize("text", HARMLESS)
 def test_harmless_text_is_unchanged(text: str) -> None:
     assert redact.text(text) == text
 
@@ -314,7 +314,7 @@ def test_redaction_time_is_linear(unit: str) -> None:
     assert took_s(1_000_000) < max(8 * took_s(250_000), 0.5)
 
 
-def test_tail_that_begins_inside_a_key_is_clean(tmp_path: Path) -> None:
+def test_tail_that_begins_inside_a_key_is_redacted(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     key = KEYS["pkcs1"]
     log.write_text(f"{key}{LOG}")

@@ -91,7 +91,7 @@ def test_lab_of_another_version_is_reported(
 
 MINE, OTHER = "p-000001", "p-000002"
 FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
-GONE = FileNotFoundError(2, "No such file or directory", "in-use")
+NOT_FOUND = FileNotFoundError(2, "No such file or directory", "in-use")
 REFUSED = Problem("not proven healed: partition on node-1 (cut)", "lab p-000002", "run `nodeproof down`")
 
 
@@ -137,13 +137,13 @@ def test_leftovers_of_another_lab_are_healed(
 
 
 def test_lab_folder_lost_during_healing_is_a_problem_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_name: str) -> None:
-        raise GONE
+    def fail(_name: str) -> None:
+        raise NOT_FOUND
 
     monkeypatch.setattr(
         registry, "client", lambda _name: SimpleNamespace(status=lambda: SimpleNamespace(phase="ready"))
     )
-    monkeypatch.setattr(registry, "attach", gone)
+    monkeypatch.setattr(registry, "attach", fail)
     with pytest.raises(Problem, match=f"No such file or directory.*lab {OTHER}"):
         registry.heal(OTHER)
 

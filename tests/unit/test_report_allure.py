@@ -23,7 +23,7 @@ PLAIN = next(claim for claim, entry in CLAIMS.items() if not entry.drift and ent
 def test_scenario_is_grouped_by_headings_claims_and_sentence() -> None:
     labels = list(allure.labels(CUT, [LEASE, DETECTION, "own.claim"], CLAIMS))
     values = {name: [value for key, value in labels if key == name] for name, _value in labels}
-    assert values["epic"] == ["Node heartbeats", "Node controller", "Not of the page: own"]
+    assert values["epic"] == ["Node heartbeats", "Node controller", "Not on the page: own"]
     assert f"{CLAIMS[LEASE].statement} ({LEASE})" in values["feature"]
     assert "own.claim" in values["feature"]
     assert (values["story"], values["scenario"]) == (["A cut node is found"], [CUT])

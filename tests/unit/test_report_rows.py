@@ -153,7 +153,7 @@ def test_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
     assert len(rundir.read_verdicts(tmp_path)) == 1
 
 
-def test_run_whose_clock_was_set_back_took_no_time(tmp_path: Path) -> None:
+def test_run_whose_clock_was_set_back_has_duration_zero(tmp_path: Path) -> None:
     rundir.write_facts(tmp_path, replace(FACTS, ended="2026-11-20T14:10:00+00:00"))
     assert rundir.read_facts(tmp_path).duration_s == 0.0
 

@@ -64,9 +64,9 @@ def test_zones_may_differ_in_size_and_each_lose_nodes() -> None:
         ({"faulted": True}, "faulted is True"),
         ({"faulted": -1}, "faulted is -1"),
         ({"profile": 1}, "profile is 1"),
-        ({"lasts": "2G +"}, "lasts is '2G \\+'"),
-        ({"lasts": "2X"}, "no symbol X"),
-        ({"lasts": 20}, "lasts is 20"),
+        ({"duration_s": "2G +"}, "duration_s is '2G \\+'"),
+        ({"duration_s": "2X"}, "no symbol X"),
+        ({"duration_s": 20}, "duration_s is 20"),
         ({"nodes": (20, 0)}, "nodes is 0"),
         ({"nodes": (20, 3), "zones": 3}, "zones is 3"),
         ({"nodes": 4, "faulted": (1, 1)}, "zones is 1"),
@@ -136,7 +136,7 @@ def test_expect_later_does_not_wait() -> None:
 
 
 def test_window_of_the_claim_is_the_default() -> None:
-    calls, window = Calls(), windows.prompt(3)
+    calls, window = Calls(), windows.up_to(3)
     expectation(calls, window).expect(TAINT.removed, after=NODE.ready)
     assert calls.of[0][1] == TAINT.removed.after(NODE.ready, window)
 
@@ -145,7 +145,7 @@ def test_missing_window_or_anchor_is_a_problem() -> None:
     with pytest.raises(Problem, match="has no window"):
         expectation(Calls()).expect(TAINT.added, after=NODE.unknown)
     with pytest.raises(Problem, match="has no anchor"):
-        expectation(Calls(), windows.prompt(3)).expect(TAINT.added)
+        expectation(Calls(), windows.up_to(3)).expect(TAINT.added)
 
 
 PASS = windows.formula("negative", "P + 1", "P", "P + 1")

@@ -27,28 +27,28 @@ import pytest
 from nodeproof.scenario import claims, needs
 
 @claims("heartbeat.lease-interval")
-@needs(lasts="40")
+@needs(duration_s="40")
 def test_long(lab, judge): ...
 
 @claims("heartbeat.lease-interval")
-@needs(lasts="30")
+@needs(duration_s="30")
 def test_short(lab, judge): ...
 
 @claims("cordon.taint")
-@needs(lasts="5")
+@needs(duration_s="5")
 def test_shortest(lab, judge): ...
 """
 
 
 def expected(durations: list[tuple[float, Size | None]]) -> list[ScenarioEstimate]:
     return [
-        ScenarioEstimate(f"test_{n}", lasts_s, "", size is not None, size=size)
-        for n, (lasts_s, size) in enumerate(durations)
+        ScenarioEstimate(f"test_{n}", duration_s, "", size is not None, size=size)
+        for n, (duration_s, size) in enumerate(durations)
     ]
 
 
 def lengths(parts: tuple[tuple[ScenarioEstimate, ...], ...]) -> list[float]:
-    return [sum(entry.lasts_s for entry in part) for part in parts]
+    return [sum(entry.duration_s for entry in part) for part in parts]
 
 
 @given(SCENARIOS, st.integers(1, 8), st.randoms())
@@ -68,8 +68,8 @@ def test_each_scenario_is_in_one_shard_in_any_order(
 
 @given(SCENARIOS, st.integers(1, 8))
 def test_shards_are_balanced(durations: list[tuple[float, Size | None]], of: int) -> None:
-    longest = max(lasts_s for lasts_s, _size in durations)
-    total = sum(lasts_s for lasts_s, _size in durations)
+    longest = max(duration_s for duration_s, _size in durations)
+    total = sum(duration_s for duration_s, _size in durations)
     allowed_s = max(longest, total / of) + (1 - 1 / of) * longest + START_S
     assert max(lengths(divide(expected(durations), of, START_S))) <= allowed_s + 1e-6
 

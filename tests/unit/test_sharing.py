@@ -152,7 +152,7 @@ def test_run_of_one_worker_does_not_wait(tmp_path: Path) -> None:
     ],
     ids=["one late wake-up", "slack that lasts", "a lab that answers nothing"],
 )
-def test_only_lasting_slack_is_reported(
+def test_only_persistent_slack_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[float | None], reported: set[float]
 ) -> None:
     monkeypatch.setattr("nodeproof.session.sharing._REPORT_PERIOD_S", 0.02)
@@ -209,8 +209,8 @@ def test_second_retry_waits_until_scenarios_run_alone(tmp_path: Path) -> None:
 
 def test_longest_retry_is_taken_first(tmp_path: Path) -> None:
     retries = Retries(tmp_path)
-    for nodeid, lasts_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
-        retries.add(Retry(nodeid, 1, lasts_s))
+    for nodeid, duration_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
+        retries.add(Retry(nodeid, 1, duration_s))
     taken = [retry.nodeid for _ in range(3) if (retry := retries.take(Turn.HALF))]
     assert taken == ["long", "middle", "short"]
 

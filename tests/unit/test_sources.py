@@ -116,7 +116,7 @@ def test_retained_line_proves_its_own_time(retained_since_t: float) -> None:
     ]
     for check, truth in (
         (refused.never_after(CUT, windows.absence(5.0)), "deviates"),
-        (refused.after(CUT, windows.prompt(5.0)), "conforms"),
+        (refused.after(CUT, windows.up_to(5.0)), "conforms"),
     ):
         story = Story().renewals(2.0, 60.0).fault(20.0, "planned", "armed", "injecting", "injected")
         read = journal(story, journal_of(*((t + 100.0, text) for t, text in logged)), -100.0)

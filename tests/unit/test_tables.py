@@ -41,7 +41,7 @@ SETTINGS = ("etcd unsafe-no-fsync=true", "kubelet healthzPort=0")
 SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
 LONG = "word " * 200
 LATE = deviates(LONG, WINDOW, Measured(LONG), LONG)
-BROKE_OFF = unproven("gap", LONG)
+LONG_GAP = unproven("gap", LONG)
 MAX_LINES = 40
 
 
@@ -115,7 +115,7 @@ def test_deviating_claim_shows_reason_window_history_and_scenarios(tmp_path: Pat
     assert "conforms 1  deviates 1  unproven 0" in lines
 
 
-def test_claims_left_open_by_one_cause_are_grouped(tmp_path: Path) -> None:
+def test_claims_unproven_by_one_cause_are_grouped(tmp_path: Path) -> None:
     other = unproven("gap", "the watch of nodes was blind")
     lines = last_lines(tmp_path / "run", [(A, DETECTION, GAP), (A, TAINT, GAP), (A, LEASE, other)])
     assert lines[: lines.index("")] == [
@@ -158,7 +158,7 @@ def test_last_lines_have_counts_retries_times_and_paths(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("verdicts", [(LATE, LATE), (BROKE_OFF, BROKE_OFF), (LATE, BROKE_OFF)])
+@pytest.mark.parametrize("verdicts", [(LATE, LATE), (LONG_GAP, LONG_GAP), (LATE, LONG_GAP)])
 def test_last_lines_are_complete_with_two_wrong_claims(
     tmp_path: Path, verdicts: tuple[Verdict, Verdict]
 ) -> None:

@@ -112,7 +112,7 @@ def test_code_span_ends_with_its_text(text: str) -> None:
     assert "|" not in plain.in_markdown_cell(text)
 
 
-ANEW = "\r\x1b[2Knodeproof: "
+LINE = "\r\x1b[2Knodeproof: "
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ ANEW = "\r\x1b[2Knodeproof: "
         (False, "nodeproof: begins\nnodeproof: 6 of 10\nnodeproof: done\n"),
         (
             True,
-            f"{ANEW}begins\n{ANEW}{'█' * 15}{'░' * 15} 5 of 10{ANEW}{'█' * 18}{'░' * 12} 6 of 10{ANEW}done\n",
+            f"{LINE}begins\n{LINE}{'█' * 15}{'░' * 15} 5 of 10{LINE}{'█' * 18}{'░' * 12} 6 of 10{LINE}done\n",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_other_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: object) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(cli, "_reader_is_gone", lambda: False)
+    monkeypatch.setattr(cli, "_is_output_closed", lambda: False)
     monkeypatch.setattr(cli, "COMMANDS", (cli.Command("break", broken, ""),))
     with pytest.raises(BrokenPipeError):
         cli.main(["break"])

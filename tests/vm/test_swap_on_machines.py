@@ -132,7 +132,9 @@ FALLS = [
 ]
 
 
-@pytest.mark.parametrize("scenario", [SWAP, NO_SWAP, PAGING, SHARE], ids=["swap", "borne", "paging", "share"])
+@pytest.mark.parametrize(
+    "scenario", [SWAP, NO_SWAP, PAGING, SHARE], ids=["swap", "fail-swap-on-false", "paging", "share"]
+)
 def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
     check_that_all_conform(run(lab, unaltered, scenario))
 

@@ -86,7 +86,7 @@ def _virsh(*arguments: str) -> Command:
 
 
 def _beside_libvirt(folder: Path, *commands: Command) -> list[CompletedCommand]:
-    """Run the commands; return what came of all of them."""
+    """Run the commands; return their outcomes."""
     write_commands(folder, commands)
     argv = [*root_prefix(), "unshare", *NAMESPACES, "--", sys.executable, "-m", "tests.vm.private_libvirt"]
     ended = proc.run([*argv, str(folder)], timeout_s=_ALL_TIMEOUT_S, cwd=TOP, check=False)

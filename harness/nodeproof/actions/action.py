@@ -43,8 +43,8 @@ class ActionContext:
 class Action(Generic[T]):
     """Change of the cluster, performed by `do`; a repeated change is a new action.
 
-    `text` is for people and for the recording. `affected_nodes` are the nodes that it affects, which must be
-    targets. `do` raises ApiError, MachineError or Problem.
+    `text` describes it in messages and in the recording. `affected_nodes` must be targets of the scenario.
+    `do` raises ApiError, MachineError or Problem.
     """
 
     text: str

@@ -1,8 +1,8 @@
 """The pod garbage collector's quarantine of Nodes that were deleted before.
 
-At each pass it puts every missing Node into quarantine, even one whose pods it removes at that pass, and
-nothing takes a Node out that exists again (pkg/controller/podgc/gc_controller.go: gcOrphaned). If it is
-deleted meanwhile, it loses its pods when that older quarantine is over.
+Each pass puts every missing Node into quarantine, even one whose pods it removes in that pass. A Node that
+is created again stays in quarantine until that expires (pkg/controller/podgc/gc_controller.go: gcOrphaned).
+If it is deleted before, its pods are removed when the older quarantine expires: too early.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nodeproof.waiting import wait_until
 
 Json = Any
 _PASSES_S, _FRACTION_S = 10.0, 1.0
-"""Duration of two passes and the lag of their cache on a busy host; and API times have no fraction."""
+"""Allowance for two passes with a late cache on a busy host, and for API times in whole seconds."""
 OVER_S = QUARANTINE_S + POD_GC_S + _PASSES_S + _FRACTION_S
-"""The age (s) from which no quarantine of an earlier Node of the name is left.
+"""Age (s) of a Node at which the quarantine of an earlier Node of the same name has surely expired.
 
-When a Node is created an earlier one may have just been missed. The first pass after the end of that
-quarantine, gcCheckPeriod later at most, takes it out: it finds a Node of this age.
+The collector may put the name into quarantine just before the Node is created. The first pass after the
+quarantine, at most gcCheckPeriod later, removes it.
 """
 _TIMEOUT_S, _PERIOD_S = OVER_S + 30.0, 1.0
 
@@ -36,8 +36,8 @@ _TIMEOUT_S, _PERIOD_S = OVER_S + 30.0, 1.0
 def wait_podgc_quarantine(*nodes: str) -> Action[None]:
     """Wait until the pod garbage collector has no quarantine of an earlier Node of these names, up to 71 s.
 
-    It does not wait if there is no quarantine yet, or if the Nodes are that old. Use it before a scenario
-    deletes a Node and measures from that: the rest of a quarantine shortens the next one.
+    It returns at once if no Node was ever in quarantine, or if the Nodes are old enough. Use it before a
+    scenario deletes a Node and measures from that: the rest of a quarantine shortens the next one.
 
     Raises:
         ApiError: By the action.
@@ -56,9 +56,12 @@ def wait_podgc_quarantine(*nodes: str) -> Action[None]:
 
 
 def begun(api: Api) -> float | None:
-    """Return how often the running collector put a Node into quarantine; None if it does not export it.
+    """Return how often the running collector put a Node into quarantine; None if there is no such metric.
 
-    Adding an element after a delay is a retry of its queue, which is empty in a new process. Raises ApiError.
+    The work queue counts each quarantine (AddAfter) as a retry, from the start of the process.
+
+    Raises:
+        ApiError: The metrics cannot be read.
     """
     text = api.text_at(f"{MANAGER}/metrics")
     return total(text, "workqueue_retries_total", {"name": "orphaned_pods_nodes"})

@@ -1,4 +1,4 @@
-"""What the claims of the catalogue expect of Nodes and Leases that nobody disturbs, as data.
+"""What the claims of the catalogue expect of undisturbed Nodes and Leases, as data.
 
 A claim about a problem is judged on nodes that have the problem all through the observation.
 A node whose kubelet stopped reporting in between is left out of the claims about its kubelet.
@@ -26,8 +26,8 @@ States = Sequence[Node]
 READY_SHAPE, UNKNOWN_REASON = "conditions.ready-true-shape", "monitoring.unknown-reason"
 UNKNOWN_PRESSURES = "conditions.pressure-unknown-when-unreachable"
 TAINT_BY_CONDITION, CORDON_TAINT = "taints.noschedule-by-condition", "cordon.taint"
-OF_LASTING_STATES = (READY_SHAPE, UNKNOWN_REASON, UNKNOWN_PRESSURES, TAINT_BY_CONDITION, CORDON_TAINT)
-"""Claims about states that the cluster reacts to: a change right before the end would not be followed yet."""
+PERSISTENT_STATE_CLAIMS = (READY_SHAPE, UNKNOWN_REASON, UNKNOWN_PRESSURES, TAINT_BY_CONDITION, CORDON_TAINT)
+"""Claims about reactions of the cluster, which may be missing for a change right before the end."""
 CLUSTER = "cluster"
 """The subject of claims about all nodes together."""
 NOT_EMPTY = {"$not": {"$in": [None, ""]}}
@@ -68,14 +68,16 @@ class Expectation:
         return shows(self.observation, self.pattern)
 
 
-def lives(states: States) -> bool:
+def is_reporting(states: States) -> bool:
     """Return whether a node's kubelet reported, whether Ready or not, from the start to the end."""
     return all(condition_status(node, "Ready") in ("True", "False") for node in states)
 
 
 def is_lost(states: States) -> bool:
     """Return whether a kubelet that once reported was silent from the start to the end."""
-    return _lasting(states, "Ready") == "Unknown" and _ready(states[-1]).get("reason") != _NEVER_POSTED
+    return (
+        _unchanged_status(states, "Ready") == "Unknown" and _ready(states[-1]).get("reason") != _NEVER_POSTED
+    )
 
 
 def of_node(
@@ -90,24 +92,24 @@ def of_node(
         kubelet: The configuration of its kubelet, or None.
     """
     after = states[-1]
-    if lives(states):
+    if is_reporting(states):
         yield from _of_reporting(after, lease, machine_ids)
         if kubelet is not None:
             yield _max_pods(after, kubelet)
-    if _lasting(states, "Ready") == "True":
+    if _unchanged_status(states, "Ready") == "True":
         ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
         yield _conditions(READY_SHAPE, after, [{"type": "Ready", **ready}])
     if is_lost(states):
         yield from _of_lost(after)
     for type_, by_status in _TAINTS.items():
-        if key := by_status.get(_lasting(states, type_)):
+        if key := by_status.get(_unchanged_status(states, type_)):
             yield from _taint(TAINT_BY_CONDITION, states, key)
     if all(node["spec"].get("unschedulable") for node in states):
         yield from _taint(CORDON_TAINT, states, UNSCHEDULABLE)
 
 
 def _taint(claim: str, states: States, key: str) -> Iterator[Expectation]:
-    """Yield that a Node has a NoSchedule taint, unless somebody removed the taint during the observation."""
+    """Yield that a Node has a NoSchedule taint, unless the taint was removed during the observation."""
     taint = {"key": key, "effect": "NoSchedule"}
     taints = [node["spec"].get("taints") or [] for node in states]
     if matches([taint], taints[-1]) or not any(matches([taint], seen) for seen in taints):
@@ -116,7 +118,7 @@ def _taint(claim: str, states: States, key: str) -> Iterator[Expectation]:
 
 
 def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterator[Expectation]:
-    """Yield what a kubelet reports."""
+    """Yield what is expected of a node whose kubelet reports."""
     name, status = str(node["metadata"]["name"]), node["status"]
     own_lease = {"metadata": {"name": name}, "spec": {"holderIdentity": name}}
     held = lease and {"metadata": {"name": lease["metadata"]["name"]}, "spec": lease["spec"]}
@@ -133,9 +135,9 @@ def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterato
         {kind: dict.fromkeys(RESOURCES, PRESENT) for kind in amounts},
     )
     info = status.get("nodeInfo") or {}
-    carried = {**dict.fromkeys(_REPORTED, NOT_EMPTY), "containerRuntimeVersion": {"$contains": "://"}}
-    machine = {field: info.get(field) for field in carried}
-    yield Expectation("info.kernel-os-runtime", name, "status.nodeInfo", machine, carried)
+    expected_info = {**dict.fromkeys(_REPORTED, NOT_EMPTY), "containerRuntimeVersion": {"$contains": "://"}}
+    machine = {field: info.get(field) for field in expected_info}
+    yield Expectation("info.kernel-os-runtime", name, "status.nodeInfo", machine, expected_info)
     what, version = "status.nodeInfo.kubeProxyVersion", info.get("kubeProxyVersion")
     yield Expectation("info.kube-proxy-version", name, what, version, {"$in": ["", None]})
     ids = {field: info.get(field) for field in ("machineID", "systemUUID", "bootID")}
@@ -154,7 +156,7 @@ def _max_pods(node: Node, kubelet: Mapping[str, Json]) -> Expectation:
 
 
 def _of_lost(node: Node) -> Iterator[Expectation]:
-    """Yield what the node controller writes about a node that it does not hear."""
+    """Yield what the node controller writes about a node whose kubelet is silent."""
     unknown = {"status": "Unknown", "reason": "NodeStatusUnknown"}
     message = {"message": "Kubelet stopped posting node status."}
     yield _conditions(UNKNOWN_REASON, node, [{"type": "Ready", **unknown, **message}])
@@ -168,7 +170,7 @@ def _conditions(claim: str, node: Node, pattern: Json) -> Expectation:
     return Expectation(claim, str(node["metadata"]["name"]), "status.conditions", conditions, pattern)
 
 
-def _lasting(states: States, type_: str) -> str:
+def _unchanged_status(states: States, type_: str) -> str:
     """Return the status of a condition that made no transition in between, else an empty string."""
     transitions = {
         tuple(str(entry.get(field, "")) for field in ("status", "lastTransitionTime"))

@@ -212,7 +212,7 @@ def of_nodes(
 ) -> Iterator[Subject]:
     """Yield what to judge of each node, with the version and the lease duration of its kubelet.
 
-    If states may be missed, no claim about a lasting state is proven.
+    If states may be missed, no claim about a persistent state is proven.
     """
     configuration = _configuration(cluster)
     by_node: dict[str, list[Expectation]] = {}
@@ -220,7 +220,9 @@ def of_nodes(
         by_node.setdefault(entry.subject, []).append(entry)
     for name, states_of_node in states.items():
         of_name = by_node.get(name, [])
-        unsure = [entry for entry in of_name if missed and entry.claim in expectations.OF_LASTING_STATES]
+        unsure = [
+            entry for entry in of_name if missed and entry.claim in expectations.PERSISTENT_STATE_CLAIMS
+        ]
         own = [Judgment(entry.claim, entry.check) for entry in of_name if entry not in unsure]
         lease = leases.get(name) or {"spec": {}}
         duration_s = lease["spec"].get("leaseDurationSeconds")
@@ -228,7 +230,7 @@ def of_nodes(
         version = _version(states_of_node[-1], cluster.version)
         of_node = replace(configuration, kubernetes_version=version, reported=settings)
         verdicts = [(entry.claim, unproven("gap", missed)) for entry in unsure]
-        if not expectations.lives(states_of_node):
+        if not expectations.is_reporting(states_of_node):
             if condition_status(states_of_node[0], "Ready") in ("True", "False"):
                 reason = f"{name} stopped reporting during the observation"
                 verdicts.append((LEASE_INTERVAL, unproven("component-died", reason)))
@@ -238,7 +240,7 @@ def of_nodes(
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
-        if expectations.lives(states_of_node) and name not in evidence.kubelets:
+        if expectations.is_reporting(states_of_node) and name not in evidence.kubelets:
             verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
         yield Subject(name, of_node, tuple(own), tuple(verdicts))
 

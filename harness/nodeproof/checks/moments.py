@@ -161,7 +161,7 @@ def pod_deletion(namespace: str, name: str) -> Shape:
 
 
 @stored_as("pod-gone")
-def pod_gone(namespace: str, name: str) -> Shape:
+def pod_removed(namespace: str, name: str) -> Shape:
     """Match the removal of a pod's object."""
     return Became(_pod(namespace, name), matches_removal=True)
 

@@ -48,7 +48,7 @@ _PARTS = ("_bucket", "_count", "_sum")
 def counting_since_s(text: str, name: str) -> float | None:
     """Return when the process that counts a metric started (s since the epoch), from the text of /metrics.
 
-    It is None if the text does not contain it, and for a gauge, which does not count. A metric that is not
+    None if the text has no start time, and for a gauge, which does not count. A metric that is not
     exported yet may be a counter.
     """
     types = dict(_TYPE.findall(text))

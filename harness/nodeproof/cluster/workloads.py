@@ -86,7 +86,7 @@ class Pod:
     @property
     def removal(self) -> Moment:
         """The removal of its object."""
-        return moments.pod_gone(self.namespace, self.name)
+        return moments.pod_removed(self.namespace, self.name)
 
     @property
     def replacement(self) -> Moment:

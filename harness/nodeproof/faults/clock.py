@@ -1,4 +1,4 @@
-"""Clock: a node's clock is set to another time and continues from there."""
+"""A step of a node's clock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_own_kernel, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell
 
-_LEAST_S = 120
-_NEAR_S = 30.0
-"""Tolerated error of a clock reading (s): an answer may take its whole timeout."""
+_MIN_STEP_S = 120
+_TOLERANCE_S = 30.0
+"""Tolerated error of a clock reading (s): the answer may take as long as the command's timeout."""
 # The file holds the offset of the clock to the time since boot, which setting the clock does not change. It
 # restores the clock however long the fault lasted and however often it is healed. Both the file and the fault
 # end with a boot: the hardware clock, which a machine boots by, is not changed.
@@ -56,9 +56,9 @@ class Clock(Fault):
         return ["sh", "-c", _HEAL, self.id]
 
     def available(self, machine: Shell) -> str:
-        """Require a machine with its own, unchanged clock, and a step that is large enough to see."""
-        if abs(self.ahead_s) < _LEAST_S:
-            return f"a step of {self.ahead_s} s is too small to see: use at least {_LEAST_S} s"
+        """Require a machine with its own, unchanged clock, and a step of at least `_MIN_STEP_S`."""
+        if abs(self.ahead_s) < _MIN_STEP_S:
+            return f"a step of {self.ahead_s} s is too small to see: use at least {_MIN_STEP_S} s"
         if not has_own_kernel(machine):
             return f"{self.node} has no clock of its own: its kernel is its host's"
         others = self.leftovers_on(machine)
@@ -74,10 +74,10 @@ class Clock(Fault):
             self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
-        return abs(_ahead_s(machine) - self.ahead_s) < _NEAR_S
+        return abs(_ahead_s(machine) - self.ahead_s) < _TOLERANCE_S
 
     def is_healed(self, machine: Machine) -> bool:
-        return abs(_ahead_s(machine)) < _NEAR_S
+        return abs(_ahead_s(machine)) < _TOLERANCE_S
 
 
 def _ahead_s(machine: Shell) -> float:

@@ -1,6 +1,6 @@
 """The fence: no command of an injection has an effect once the healing of its fault has begun.
 
-A command may run on after its timeout, or may start late on a busy machine. Every command of an injection
+A command may continue after its timeout, or may start late on a busy machine. Every command of an injection
 therefore runs under a lock on its machine, and only while the fault is not marked as over there. Healing
 writes that mark and waits for the lock before it undoes anything.
 """
@@ -15,9 +15,9 @@ from nodeproof.machines.machine import CommandResult, MachineError, PowerAction,
 from nodeproof.waiting import retry_on
 
 _QUICK_TIMEOUT_S = 3.0
-"""How long a machine that may be frozen has for an answer before it is healed without one."""
+"""Timeout (s) for an answer of a machine that may be frozen; then it is healed without one."""
 _UP_TIMEOUT_S = 120.0
-"""How long a machine has for an answer after it was healed: as long as a boot takes."""
+"""Timeout (s) for an answer of a healed machine, which may be booting."""
 _LOCKED_TIMEOUT_S = 5
 """How long (s) a command of the injection may continue after healing began, before it is killed."""
 _OPEN = 'folder=$0 id=$1; shift; [ -d "$folder" ] || mkdir -p "$folder" || exit 1; exec 9>>"$folder/$id.lock"'
@@ -31,8 +31,8 @@ setsid "$@" <&8 8<&- 9>&- & pid=$!
 echo "$pid" >"$folder/$id.pid"
 wait "$pid"
 """
-_KEPT = ("setsid", "--fork", "--wait")
-"""Runs a command in a session of its own: what is killed after a timeout does not hold the lock."""
+_OWN_SESSION = ("setsid", "--fork", "--wait")
+"""Prefix that starts a session: a caller that is killed at its timeout does not release the lock."""
 _CLOSE = f"""
 {_OPEN} && : >"$folder/$id.over" || exit 1
 if ! flock -w {_LOCKED_TIMEOUT_S} 9; then
@@ -42,7 +42,7 @@ fi
 rm -f "$folder/$id.lock" "$folder/$id.pid"
 """
 _CLOSE_TIMEOUT_S = COMMAND_TIMEOUT_S + 2 * _LOCKED_TIMEOUT_S
-# The caller retries this if it fails.
+# A failed command is retried by its caller.
 _CLOSE_AND_UNDO = 'sh -c "$2" "$0" "$1" || open=yes; shift 2; "$@" && [ -z "${open-}" ]'
 
 
@@ -66,7 +66,7 @@ class FencedShell:
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command unless the fault is over. Raises MachineError as the machine does."""
         self._running.append(self.name)
-        fenced = [*_KEPT, "sh", "-c", _UNLESS_OVER, self.state_folder, self._fault_id, *argv]
+        fenced = [*_OWN_SESSION, "sh", "-c", _UNLESS_OVER, self.state_folder, self._fault_id, *argv]
         completed = self._machine.run(fenced, timeout_s=timeout_s, stdin=stdin)
         self._running.pop()
         return completed
@@ -106,7 +106,7 @@ class HealingShell(FencedShell):
     def try_close(self, timeout_s: float) -> bool:
         """Close the fence and return whether the machine answered in time.
 
-        Commands of a component run beside it, whether it is on or off.
+        A component that is off answers, too, because its commands do not run in its own process.
         """
         with contextlib.suppress(MachineError):
             self.close(timeout_s)

@@ -43,7 +43,7 @@ rm -f "$0"
 _CONNECT_TIMEOUT_S = 2
 _CONNECT = f"timeout {_CONNECT_TIMEOUT_S} bash -c 'exec 3<>\"/dev/tcp/$0/$1\"'"
 _SERVES = f'{_CONNECT} 127.0.0.1 "$2" && {_CONNECT} "$0" "$1"'
-_IS_GONE = f"""
+_IS_REMOVED = f"""
 {_CONNECT} 127.0.0.1 "$2" && exit 1
 nft list tables | grep -q ' {_TABLE}$' && exit 1
 {_CONNECT} "$0" "$1" && exit 1
@@ -188,7 +188,7 @@ class KubeProxy(Fault):
 
     def is_healed(self, machine: Machine) -> bool:
         """Return whether its port is closed, its tables are gone and the Service is unreachable."""
-        return self._succeeds(machine, _IS_GONE)
+        return self._succeeds(machine, _IS_REMOVED)
 
     @property
     def _file(self) -> str:

@@ -174,13 +174,13 @@ class Fold:
             if value and entry.kind == "watch":
                 self.sentinels.setdefault(resource, {}).setdefault(value, version.t)
         if entry.kind == "listed":
-            _note_gone(self.versions, entry, listed)
+            _record_removals(self.versions, entry, listed)
 
     def _note_written(self, resource: str, version: Version) -> None:
         """Record a late write.
 
         A write sets the time of its field manager, unless it only removes fields; a deletion request sets the
-        time by which the object must be gone. The API server takes both from its clock, in whole seconds
+        time by which the object must be removed. The API server takes both from its clock, in whole seconds
         (k8s.io/apimachinery/pkg/util/managedfields, and BeforeDelete in k8s.io/apiserver/pkg/registry/rest),
         so they do not change for another write within the same second.
         """
@@ -197,7 +197,7 @@ class Fold:
 
 
 def _write_times(meta: Mapping[str, Json]) -> tuple[str, str]:
-    """Return when a field of an object was last written, and by when the object must be gone."""
+    """Return when a field of an object was last written, and by when the object must be removed."""
     last_write = max((str(field_.get("time", "")) for field_ in meta.get("managedFields") or ()), default="")
     return last_write, str(meta.get("deletionTimestamp") or "")
 
@@ -215,7 +215,7 @@ def _put(entries: list[Entry], entry: Entry) -> None:
         insort(entries, entry, key=lambda other: other.t)
 
 
-def _note_gone(versions: Mapping[Key, list[Version]], entry: Entry, listed: Set[Key]) -> None:
+def _record_removals(versions: Mapping[Key, list[Version]], entry: Entry, listed: Set[Key]) -> None:
     """Record the removal, at an unknown time, of objects that a LIST after a gap lacks."""
     for key, versions_ in versions.items():
         if key[0] == entry.data["resource"] and key not in listed and not versions_[-1].deleted:
@@ -361,7 +361,7 @@ class History:
         """Return the watch state as {uid: resourceVersion}, without changes after `up_to_rv`.
 
         A deletion has a resourceVersion of its own, so one after `up_to_rv` is undone as well. A LIST after a
-        gap restarts the state: objects that are not on it are gone.
+        gap restarts the state: objects that are not on it were removed.
         """
         state: dict[str, str] = {}
         for entry in self._fold.by_resource.get(resource, ()):

@@ -46,7 +46,7 @@ class Needs:
     faulted nodes in each zone (stored in `faulted_in`). `profile` is the only one in which the scenario
     proves anything; empty means any. `components` of the control plane may be faulted as well. `radius` is
     the largest effect of faults: by default at most two nodes and no whole zone, `zone` all but one zone,
-    `cluster` everything. `lasts` is the expected duration of the scenario (s), as a formula of
+    `cluster` everything. `duration_s` is the expected duration (s), as a formula of
     `nodeproof.model.formula` (`2G + 10`: G is the grace period), used by plans until a run was timed.
     `isolation` is the part of the lab for its exclusive use: the nodes of a `zone`, while others run in other
     zones, or the whole `cluster`.
@@ -59,7 +59,7 @@ class Needs:
     profile: str = ""
     components: tuple[str, ...] = ()
     radius: Radius = ""
-    lasts: str = ""
+    duration_s: str = ""
     isolation: Isolation = "zone"
     spread: tuple[int, ...] = ()
     faulted_in: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class Needs:
             if arguments.get(word, words[word].default) not in choices:
                 next_step = f"use one of: {', '.join(filter(None, choices))}"
                 raise Problem(f"{_MARKER}: {word} is {arguments[word]!r}", where, next_step)
-        _check_formula(arguments.get("lasts", ""), where)
+        _check_formula(arguments.get("duration_s", ""), where)
         components = _named(
             arguments.get("components", ()), "component", (*COMPONENTS, CLOUD, ATTACHER), where
         )
@@ -133,10 +133,11 @@ def _check_formula(value: Json, where: str) -> None:
     try:
         unknown = Term.of(value).symbols - SYMBOLS.keys() if value else frozenset()
     except (TypeError, ValueError) as error:
-        raise Problem(f"{_MARKER}: lasts is {value!r}", where, "use seconds, such as '2G + 10'") from error
+        next_step = "use seconds, such as '2G + 10'"
+        raise Problem(f"{_MARKER}: duration_s is {value!r}", where, next_step) from error
     if unknown:
         choices = f"use one of: {', '.join(SYMBOLS)}"
-        raise Problem(f"{_MARKER}: lasts is {value!r}: no symbol {min(unknown)}", where, choices)
+        raise Problem(f"{_MARKER}: duration_s is {value!r}: no symbol {min(unknown)}", where, choices)
 
 
 def _named(names: Json, what: str, valid_names: Iterable[str], where: str) -> frozenset[str]:

@@ -37,7 +37,7 @@ class ScenarioEstimate:
     """
 
     scenario: str
-    lasts_s: float
+    duration_s: float
     source: str
     is_alone: bool = False
     targets: str = ""
@@ -63,7 +63,7 @@ class WorkerPlan:
     scenarios: tuple[ScenarioEstimate, ...]
 
     @property
-    def lasts_s(self) -> float:
+    def duration_s(self) -> float:
         """Total duration (s)."""
         return _sum_s(self.scenarios)
 
@@ -106,7 +106,7 @@ def movable(worker_plans: Iterable[WorkerPlan]) -> tuple[ScenarioEstimate, ...]:
         for scenario in worker_plan.scenarios[1:]
         if not scenario.stays
     ]
-    return tuple(sorted(scenarios, key=lambda scenario: -scenario.lasts_s))
+    return tuple(sorted(scenarios, key=lambda scenario: -scenario.duration_s))
 
 
 def shares(worker_plan: WorkerPlan, worker_plans: Iterable[WorkerPlan]) -> bool:
@@ -183,9 +183,9 @@ def _turn(scenario: ScenarioEstimate) -> tuple[bool, Size, bool, str]:
 
 
 def _sum_s(scenarios: Iterable[ScenarioEstimate]) -> float:
-    return sum(scenario.lasts_s for scenario in scenarios)
+    return sum(scenario.duration_s for scenario in scenarios)
 
 
 def critical(worker_plans: Iterable[WorkerPlan]) -> WorkerPlan:
     """Return the worker that ends last; there must be at least one."""
-    return max(worker_plans, key=lambda worker_plan: worker_plan.lasts_s)
+    return max(worker_plans, key=lambda worker_plan: worker_plan.duration_s)

@@ -59,8 +59,8 @@ def slack_s(history: History, configuration: Configuration, about: Sequence[Span
 def misread_s(history: History, configuration: Configuration, about: Sequence[Span] | None = None) -> float:
     """Return the possible error (s) of times that were recorded near `about`, in either direction.
 
-    None means the whole recording. The error is the size of steps of the host's wall clock, plus the delay of
-    a watch that had no gap and prompt sentinels.
+    None means the whole recording. The error is the size of the steps of the host's wall clock, plus the
+    delay of a watch that had no gap and whose sentinels were on time.
     """
     explained_s = max(BASE_SLACK_S, _measured_s(history, configuration, about) - BASE_SLACK_S)
     late_writes = ((Span(write.t - write.late_s, write.t), write.late_s) for write in history.late)

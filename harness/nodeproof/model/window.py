@@ -289,12 +289,6 @@ def monitor_pass() -> WindowSpec:
     return WindowSpec("monitor_pass")
 
 
-@computed_by(Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}))
-def prompt(bound_s: float) -> WindowSpec:
-    """Bound the time by a value that the claim names (s)."""
-    return WindowSpec("prompt", {"bound_s": bound_s})
-
-
 @computed_by(Formula("period", "T", "T - slack", "T + slack", {"T": "toleration_s"}))
 def toleration(seconds: float) -> WindowSpec:
     """Bound the time from the taint to the pod's deletion by its tolerationSeconds."""
@@ -384,9 +378,12 @@ def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
     return WindowSpec("formula", {"shape": shape, "nominal": nominal, "low": low, "high": high})
 
 
-def up_to(duration: str) -> WindowSpec:
-    """Allow at most a duration, given by a formula such as `G + P`."""
-    return formula("within", duration, "-slack", f"{duration} + slack")
+@computed_by(Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}), "prompt")
+def up_to(duration_s: float | str) -> WindowSpec:
+    """Allow at most a duration (s): a number, or a formula such as `G + P`."""
+    if isinstance(duration_s, str):
+        return formula("within", duration_s, "-slack", f"{duration_s} + slack")
+    return WindowSpec("prompt", {"bound_s": duration_s})
 
 
 def absence_for(duration: str) -> WindowSpec:

@@ -49,7 +49,7 @@ def mount_of(mounts: str, uid: str, volume: str) -> str:
 def disk_holders(pvc: str) -> Probe:
     """Return a probe of the running machines that have a PVC's disk attached; needs the feature `volumes`.
 
-    The hypervisor reports them, neither the driver nor the API.
+    The hypervisor reports them, not the CSI driver or the API.
     """
 
     def read(lab: LabHandle) -> list[str]:
@@ -90,14 +90,14 @@ def writes(pod: Pod) -> Probe:
 
 
 def acknowledged_in(reports: str) -> int:
-    """Return the highest number in a pod's files of all boots, which are in no order."""
+    """Return the highest number in the unordered files that a pod wrote in all boots."""
     lines = map(str.split, reports.splitlines())
     return max((int(words[2]) for words in lines if words[1:2] == [WROTE]), default=0)
 
 
 def last_of(text: str, by: str) -> int:
     """Return the number of the last complete line that the node wrote."""
-    numbers = [number for number, _node in _whole(text, [by])]
+    numbers = [number for number, _node in _complete_lines(text, [by])]
     return numbers[-1] if numbers else 0
 
 
@@ -106,7 +106,7 @@ def counts_in(text: str, nodes: Collection[str]) -> Mapping[str, Json]:
 
     A torn line is one without a known node or without an end.
     """
-    numbers = Counter(number for number, _node in _whole(text, nodes))
+    numbers = Counter(number for number, _node in _complete_lines(text, nodes))
     return {
         "written": numbers.total(),
         "lost": [number for number in range(1, max(numbers, default=0)) if number not in numbers],
@@ -115,13 +115,13 @@ def counts_in(text: str, nodes: Collection[str]) -> Mapping[str, Json]:
     }
 
 
-def _whole(text: str, nodes: Collection[str]) -> Iterator[tuple[int, str]]:
+def _complete_lines(text: str, nodes: Collection[str]) -> Iterator[tuple[int, str]]:
     lines = (_line(line, nodes) for line in text.splitlines(keepends=True))
     return (line for line in lines if line)
 
 
 def _line(line: str, nodes: Collection[str]) -> tuple[int, str] | None:
-    """Return number and node of a line; None if it is incomplete or of none of these nodes.
+    """Return number and node of a line; None if it is incomplete or not of these nodes.
 
     A witness appends each line in one write, so a reader never sees a part of one.
     """

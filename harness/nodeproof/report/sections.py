@@ -20,8 +20,8 @@ _SWAP = "https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-
 class Section:
     """A heading of the page, of level 1 or 2.
 
-    `address` is where its text is today (kubernetes/website, content/en/docs): of a page if no heading there
-    is this one, and empty if Kubernetes has none.
+    `address` is the URL of its present text (kubernetes/website, content/en/docs): of the whole page if the
+    heading no longer exists there, empty if there is no such text.
     """
 
     title: str
@@ -78,7 +78,7 @@ def sections(areas: Iterable[str]) -> tuple[Section, ...]:
     """Return the page's headings, followed by one for each area that the page does not have."""
     of_page = {area for section in SECTIONS for area in section.areas}
     others = sorted(set(areas) - of_page)
-    return (*SECTIONS, *(Section(f"Not of the page: {area}", 1, (area,)) for area in others))
+    return (*SECTIONS, *(Section(f"Not on the page: {area}", 1, (area,)) for area in others))
 
 
 @cache
@@ -102,7 +102,7 @@ _WORD = re.compile(rf"\b({'|'.join(sorted(_WORDS, key=len, reverse=True))})\b")
 _OWNER = re.compile(
     r"(?<!ty )\b((?:an?|one) (?:dead |lost |silent )?(?:kubelet|machine|node|pod))s\b|\b(server)s(?= flags\b)"
 )
-"""A possessive: after `a` it cannot be a plural."""
+"""Possessives without their apostrophe: after `a`, a word that ends in -s is not a plural."""
 _PROGRAMS = ("containerd", "etcd", "kube-proxy", "kubectl", "kubelet")
 """In lower case even at the beginning of a sentence."""
 

@@ -1,4 +1,4 @@
-"""Dead-man's switches, which heal a fault if the harness dies, and the one inside a machine."""
+"""Dead-man's switches, which heal a fault if the harness dies; those of nodes are systemd timers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nodeproof.machines.machine import MachineError, Shell
 
 Json = Any
 LATE_S = 3.0
-"""How much later than the lab's own switch this one fires (s): that one reports to the history."""
+"""Delay (s) of a timer after the lab's own switch, which fires first because the history records it."""
 RETRY_S = 3.0
 """Delay after a failed healing before the machine retries (s); systemd allows five starts in 10 s."""
-# The new timer starts before the old one is stopped, with a healing that it has begun. A failed healing is
-# retried until the timer is disarmed. systemd-run(1) would expand variables in the command.
+# The new timer starts before the old one is stopped; a healing that the old one has begun is stopped, too. A
+# failed healing is retried until the timer is disarmed. systemd-run(1) would expand variables in the command.
 _ARM = f"""
 name=$0 after=$1; shift
 before=$(systemctl list-units --plain --no-legend "$name-*" | cut -d' ' -f1)
@@ -53,8 +53,8 @@ class Timers:
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
         """Arm or renew the switch; a `ttl_s` of 0 disarms it. Raises Problem, MachineError.
 
-        If the machine cannot be reached to disarm it, the timer heals a fault that is healed already: it only
-        knows its own fault.
+        A timer that cannot be disarmed, because its machine does not answer, has no other effect than to heal
+        its own fault again.
         """
         typed_fault = Fault.from_json(fault)
         if not typed_fault.self_heal_command or typed_fault.node not in typed_fault.affected_nodes:

@@ -95,7 +95,7 @@ def check_plan(
     named = ", ".join(nodes)
     if declared.radius == "" and len(lost) > MAX_LOST:
         raise Refused(f"a fault on {named} would take down more than {MAX_LOST} nodes of lab {record.lab}")
-    _check_left(named, {record.zones.get(node, "") for node in nodes}, lost, record, declared.radius)
+    _check_unfaulted(named, {record.zones.get(node, "") for node in nodes}, lost, record, declared.radius)
     planes = set(control_planes()) if nodes else set()
     if planes & set(nodes) and planes <= lost:
         raise Refused(f"{named} is the last control-plane node without a fault")
@@ -104,10 +104,7 @@ def check_plan(
 def _check_place(
     place: str, allowed_places: Collection[str], nodes: Collection[str], record: Record, declared: Declared
 ) -> None:
-    """Require that a fault is injected on its only node, on the control plane, or on a declared component.
-
-    It must be for that kind of machine.
-    """
+    """Require a kind of machine that the fault supports; a component must be a declared one of this lab."""
     kind = (
         "control-plane" if place == CONTROL_PLANE else "component" if place in record.components else "node"
     )
@@ -124,10 +121,10 @@ def _check_place(
         raise Refused(f"{place} is outside the declared blast radius: {declared_names}")
 
 
-def _check_left(
+def _check_unfaulted(
     named: str, zones: Collection[str], lost: Collection[str], record: Record, radius: Radius
 ) -> None:
-    """Require a node without a fault in each zone, or in one zone, or nowhere, as declared."""
+    """Require an unfaulted node: by default in each zone, with radius `zone` in one of them."""
     if radius == "cluster":
         return
     if not zones:

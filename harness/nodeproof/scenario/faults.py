@@ -1,4 +1,4 @@
-"""The faults of scenarios, by their words; some take other arguments than their class."""
+"""The faults by their names in scenarios; a function takes other arguments than the fault's class."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def kubelet_settings(node: str, **settings: Any) -> KubeletSettings:
 if not TYPE_CHECKING:
 
     def __getattr__(word: str) -> type[Fault]:
-        """Return a fault by its word: a new one needs no import above, except for type checkers."""
+        """Return a fault by its name in scenarios; only type checkers need an import above."""
         for fault in FAULTS.values():
             if fault.word == word:
                 return fault

@@ -13,7 +13,7 @@ from nodeproof.model.judgment import Moment
 
 @dataclass(frozen=True)
 class Taint:
-    """A taint of a node, whether it has it or not."""
+    """A taint that a node may have."""
 
     node: str
     key: str

@@ -1,7 +1,7 @@
 """The plan of a run: the duration of each scenario, and the worker that runs it.
 
 A duration comes from earlier runs with the same kind of lab and profile, else from the shipped times, else
-from `lasts` of the scenario, else from whether the scenario has a fault.
+from `duration_s` of the scenario, else from whether the scenario has a fault.
 """
 
 from __future__ import annotations
@@ -200,14 +200,14 @@ def _estimate(
     if missing is not None:
         return ScenarioEstimate(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
     needs = markers.needs(item)
-    term = Term.of(needs.lasts) if needs.lasts else FAULTED if needs.faulted else QUICK
+    term = Term.of(needs.duration_s) if needs.duration_s else FAULTED if needs.faulted else QUICK
     measured = (durations_s[item.nodeid], "earlier runs") if item.nodeid in durations_s else None
-    lasts_s, source = measured or (_duration_s(term, options.profile), term.text)
+    duration_s, source = measured or (_duration_s(term, options.profile), term.text)
     size = markers.size(needs, options) if markers.is_large(needs, options) else common
     affected = (targets(needs, size.nodes), markers.fault_names(item))
     own_size = None if size == common else size
     standing = markers.key(markers.standing(item))
-    return ScenarioEstimate(item.nodeid, lasts_s, source, needs.is_alone, *affected, own_size, standing)
+    return ScenarioEstimate(item.nodeid, duration_s, source, needs.is_alone, *affected, own_size, standing)
 
 
 def targets(needs: Needs, nodes: int) -> str:
@@ -249,7 +249,7 @@ def write(run: Path, worker_plans: Sequence[WorkerPlan], start_s: float) -> None
     """Write the plan into the run's folder, for the scheduler and the comparison at the end."""
     planned = [
         [
-            {"scenario": expected.scenario, "lasts_s": round(expected.lasts_s, 3)}
+            {"scenario": expected.scenario, "lasts_s": round(expected.duration_s, 3)}
             for expected in worker_plan.scenarios
         ]
         for worker_plan in worker_plans
@@ -310,7 +310,7 @@ def describe(
         here = [scenario for scenario in worker_plan.scenarios if scenario.runs_here]
         place = _describe_place(here, options, common, zones_shared)
         path = ", the critical path" if worker_plan is last else ""
-        yield f"worker {number}: {f'{worker_plan.lasts_s:.0f} s in {place}{path}' if here else 'nothing'}"
+        yield f"worker {number}: {f'{worker_plan.duration_s:.0f} s in {place}{path}' if here else 'nothing'}"
         yield from _describe_scenarios(here)
     scenarios = list(_scenarios_of(worker_plans))
     for scenario in scenarios:
@@ -321,9 +321,9 @@ def describe(
     # A lab is resized, not replaced, if only its number of nodes changes.
     sizes = _lab_sizes(last.scenarios, common, zones_shared)
     labs = max(1, len({(size.zones, size.spread) for size in sizes}))
-    total_s = sum(scenario.lasts_s for scenario in scenarios)
+    total_s = sum(scenario.duration_s for scenario in scenarios)
     yield (
-        f"expected end: {labs * start_s + last.lasts_s:.0f} s ({start_s:.0f} s for the start of a lab); "
+        f"expected end: {labs * start_s + last.duration_s:.0f} s ({start_s:.0f} s for the start of a lab); "
         f"scenarios together: {total_s:.0f} s"
     )
 
@@ -353,7 +353,7 @@ def _describe_scenarios(scenarios: Sequence[ScenarioEstimate]) -> Iterator[str]:
     """Yield lines for a worker's scenarios, with what each may affect and its standing faults."""
     previous = ""
     for scenario in scenarios:
-        yield f"{scenario.lasts_s:7.1f} s  {scenario.scenario}  ({scenario.source})"
+        yield f"{scenario.duration_s:7.1f} s  {scenario.scenario}  ({scenario.source})"
         if scenario.targets:
             yield f"{'':11}affects {scenario.targets}: {', '.join(scenario.faults) or 'see its code'}"
         if scenario.standing:

@@ -288,9 +288,9 @@ def table(rows: Iterable[Sequence[str]]) -> Table:
     return grid
 
 
-def row(name: str, progress: Progress, lasts_s: float, now_t: float) -> tuple[str, str, str, str, str]:
+def row(name: str, progress: Progress, duration_s: float, now_t: float) -> tuple[str, str, str, str, str]:
     """Return a worker's cells: name, elapsed and planned time, scenario, longest rest of its step, step."""
-    planned = f"/{lasts_s:.0f}" if lasts_s else ""
+    planned = f"/{duration_s:.0f}" if duration_s else ""
     left_s = progress.until_t - now_t
     at_most = f"≤ {left_s:.0f} s" if left_s > 0 else ""
     elapsed = f"{now_t - progress.since_t:.0f}{planned} s"

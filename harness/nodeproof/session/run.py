@@ -289,7 +289,7 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     options = session.options
     identity = (options.kind, options.profile, options.kubernetes_version, session.started_at.isoformat())
     session.shard = Shard(number, *identity, options.claims, parts, options.overrides.texts)
-    session.shard_durations_s = tuple(sum(expected.lasts_s for expected in shard) for shard in shards)
+    session.shard_durations_s = tuple(sum(expected.duration_s for expected in shard) for shard in shards)
     other_items = {
         item for item in items if item.nodeid not in own_nodeids and (item in scenarios or number > 1)
     }

@@ -328,7 +328,7 @@ class Throttle:
                 return
             # A lab without an answer is at least as late as before.
             before, last = last, last if share is None else share
-            # A single late wake-up is not a load; a lasting load shows in two reports.
+            # A single late wake-up is not a load; a persistent load shows in two reports.
             slack = round(min(before, last), 3)
             self._write(slack_share=slack, busy=self.read_busy(), reported_t=time.monotonic())
 
@@ -374,7 +374,7 @@ class Retry:
 
     nodeid: str
     tries: int
-    lasts_s: float = 0.0
+    duration_s: float = 0.0
 
 
 class Retries:
@@ -430,7 +430,7 @@ class Retries:
 
 def _take(retries: list[Retry], tries: int) -> Retry | None:
     due = (retry for retry in retries if retry.tries <= tries)
-    retry = max(due, key=lambda retry: retry.lasts_s, default=None)
+    retry = max(due, key=lambda retry: retry.duration_s, default=None)
     if retry is not None:
         retries.remove(retry)
     return retry

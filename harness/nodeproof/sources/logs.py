@@ -41,8 +41,9 @@ _HALF_A_YEAR_S = 183 * 86400.0
 class Log(Source):
     """The lines of `component` (kube-controller-manager, `kubelet-NODE`) that contain `text`.
 
-    The text must be in the component's executable, which may be a foreign one: the absence of a text that the
-    component cannot log proves nothing. `about` must be in the line as well: a variable part, such as a name.
+    The text must be in the component's executable, which may be of another version: the absence of a text
+    that the component cannot log proves nothing. `about` must be in the line as well: a variable part, such
+    as a name.
     """
 
     component: str
@@ -185,7 +186,7 @@ def _logged_at(line: str) -> float | None:
 
 
 def _contains(executable: Path, text: bytes) -> bool:
-    """Return whether an executable contains a text; assumed for a script, which starts another executable."""
+    """Return whether an executable contains a text; True for a script, which starts another executable."""
     with executable.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         return mapped[:2] == b"#!" or mapped.find(text) >= 0
 

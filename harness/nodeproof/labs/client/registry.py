@@ -16,7 +16,7 @@ from nodeproof.labs.base.spec import RUNTIME_ROOT, LabSpec
 from nodeproof.labs.base.wire import LabStatus, SupervisorClient
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.leases import InUse
-from nodeproof.labs.client.supervised import supervised, wait_gone
+from nodeproof.labs.client.supervised import supervised, wait_removed
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
@@ -97,7 +97,7 @@ def down(name: str) -> None:
     folder = _folder(name)
     if _is_held(folder):
         SupervisorClient(folder / "s").down()
-        wait_gone(folder)
+        wait_removed(folder)
     else:
         _remove(folder)
     Ledger(name).forget()

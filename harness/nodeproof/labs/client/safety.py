@@ -43,7 +43,7 @@ MARK = "nodeproof.dev/made"
 SERVED_TIMEOUT_S = 60.0
 """How long an API server continues a request whose client has gone (--request-timeout)."""
 _COMES_PERIOD_S = 0.5
-_GONE_TIMEOUT_S = 60.0
+_REMOVAL_TIMEOUT_S = 60.0
 """An object with finalizers of others ends once they are removed; a namespace, once it is empty."""
 _OWN_FINALIZERS = "nodeproof.dev/"
 """Prefix of the finalizers that scenarios set: no other program removes them after a killed run."""
@@ -185,7 +185,8 @@ class Safety:
                 return True
             self._release(path, metadata)
             self._api.delete(path, grace_s=0, uid=str(metadata["uid"]))
-            retry_on(lambda: self._check_gone(path, metadata["uid"]), Problem, timeout_s=_GONE_TIMEOUT_S)
+            uid = metadata["uid"]
+            retry_on(lambda: self._check_removed(path, uid), Problem, timeout_s=_REMOVAL_TIMEOUT_S)
         except ApiError as error:
             return error.status == 404
         except Problem:
@@ -241,7 +242,7 @@ class Safety:
             return False
         return True
 
-    def _check_gone(self, path: str, uid: str) -> None:
+    def _check_removed(self, path: str, uid: str) -> None:
         """Raise Problem while the object exists, ApiError (404) if none does; ignore a namesake."""
         if self._api.get(path)["metadata"]["uid"] == uid:
             message = f"{path} still exists after its deletion"

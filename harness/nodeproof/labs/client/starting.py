@@ -1,4 +1,4 @@
-"""Starts a lab under a supervisor: waits for Ready nodes, or leaves nothing behind.
+"""Start of a lab under a supervisor; a lab whose nodes do not become Ready is removed.
 
 A topology file lists the lab's machines, with their names, zones, memory and processors.
 """
@@ -44,7 +44,7 @@ Json = Any
 
 _LEAST_MIB, _MOST_MIB = 768, 65536
 _MOST_CPUS = 64
-_SHOWN = 80
+_SHOWN_CHARACTERS = 80
 _EXAMPLES = "examples are in infra/topology"
 _KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
 
@@ -99,7 +99,7 @@ def read_topology(file: str) -> Topology:
 def _entry(entry: Json, where: str) -> Entry:
     if not isinstance(entry, dict) or not {"name", "zone"} <= set(entry) <= _KEYS:
         raise Problem(
-            f"{repr(entry)[:_SHOWN]} is not a node",
+            f"{repr(entry)[:_SHOWN_CHARACTERS]} is not a node",
             where,
             f"it needs name and zone, and allows only {sorted(_KEYS)}",
         )
@@ -112,11 +112,13 @@ def _entry(entry: Json, where: str) -> Entry:
     return Entry(str(entry["name"]), str(entry["zone"]), shape)
 
 
-def _number(entry: Mapping[str, Json], key: str, without: int, limits: tuple[int, int], where: str) -> int:
-    value, (minimum, maximum) = entry.get(key, without), limits
+def _number(entry: Mapping[str, Json], key: str, default: int, limits: tuple[int, int], where: str) -> int:
+    value, (minimum, maximum) = entry.get(key, default), limits
     if key in entry and (type(value) is not int or not minimum <= value <= maximum):
         raise Problem(
-            f"{key} is {repr(value)[:_SHOWN]}", where, f"use a whole number from {minimum} to {maximum}"
+            f"{key} is {repr(value)[:_SHOWN_CHARACTERS]}",
+            where,
+            f"use a whole number from {minimum} to {maximum}",
         )
     return int(value)
 
@@ -133,7 +135,7 @@ journalctl --unit=kubelet.service --boot --output=cat --no-pager --lines=100
 
 @dataclass(frozen=True)
 class LabRequest:
-    """The lab that is wanted.
+    """The requested lab.
 
     `keep` lets it outlive the requesting process. `spread` is the number of nodes in each zone if it is
     uneven. A `topology` with entries describes the nodes. `overrides` passed their dry run.
@@ -185,7 +187,7 @@ def check(request: LabRequest) -> None:
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
     """Start a lab, or connect to one that exists, and wait until its nodes are Ready.
 
-    Raises Problem; nothing is left of a lab that did not come up.
+    Raises Problem; a lab that did not start is removed.
     """
     check(request)
     kind = kind_named(request.kind)
@@ -300,7 +302,7 @@ def _unready(lab: LabHandle, api: Api, names: Sequence[str]) -> Mapping[str, str
 
 
 def _end(spec: LabSpec, child: proc.Process) -> None:
-    """End the supervisor of a lab that did not come up, whatever its state."""
+    """End the supervisor of a lab that did not start, whatever its state."""
     if child.poll() is not None:
         return
     try:

@@ -253,7 +253,7 @@ class SupervisedLifecycle(Lifecycle):
     def down(self) -> None:
         self.supervisor.down()
         self.close()
-        wait_gone(self.folder)
+        wait_removed(self.folder)
 
 
 def _is_or_was(usage: MemoryUsage, since_t: float | None) -> str:
@@ -264,8 +264,8 @@ def _is_or_was(usage: MemoryUsage, since_t: float | None) -> str:
     return "was" if was_t is not None and since_t is not None and was_t >= since_t else ""
 
 
-def wait_gone(folder: Path) -> None:
-    """Wait until a lab's folder is gone. Raises Problem if it stays."""
+def wait_removed(folder: Path) -> None:
+    """Wait until a lab's folder is removed. Raises Problem if it stays."""
     remaining = wait_until_empty(lambda: [str(folder)] if folder.exists() else [], timeout_s=DOWN_TIMEOUT_S)
     if remaining:
         raise Problem(f"{folder} still exists after {DOWN_TIMEOUT_S:g} s", "lab", "run `nodeproof down`")

@@ -1,4 +1,4 @@
-"""The kinds of lab. To add one, write a `Kind` in `kind.py` of a folder of its own here."""
+"""The kinds of lab. To add one, write a `Kind` in `kind.py` of a new folder here."""
 
 from __future__ import annotations
 

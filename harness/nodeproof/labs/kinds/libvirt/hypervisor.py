@@ -64,7 +64,7 @@ _BOOTED = 33
 
 
 def binding() -> str:
-    """Return where the Python binding of libvirt is, an optional extra. Raises Problem."""
+    """Return the path of libvirt's Python binding, an optional extra. Raises Problem."""
     spec = find_spec("libvirt")
     if spec is None:
         raise Problem("no libvirt for this Python", "libvirt lab", hint_for(MACHINES))
@@ -95,7 +95,7 @@ class Hypervisor:
             networks: XML descriptions of the networks.
 
         Raises:
-            Problem: a daemon does not serve.
+            Problem: a daemon does not answer.
             CommandFailed: a daemon cannot be started.
         """
         self.start_daemons()
@@ -103,7 +103,7 @@ class Hypervisor:
         self._make_pool_and_networks(networks)
 
     def start_daemons(self) -> None:
-        """Give the daemons private folders and wait until they serve. Raises Problem, CommandFailed."""
+        """Start the daemons in private folders, and wait until they answer. Raises Problem, CommandFailed."""
         self._mount_run()
         for folder in ("lib", "log", "cache"):
             self._mount_overlay(folder)
@@ -116,11 +116,11 @@ class Hypervisor:
         self.domains = self._connect()
 
     def platform(self) -> str:
-        """Return what a guest's memory depends on: versions, and with KVM the host's CPU."""
+        """Return the facts that a snapshot of a guest depends on: versions, and with KVM the host's CPU."""
         return "\n".join([self.domains.versions(), *(_cpu() if self.kvm else ())])
 
     def refresh_volumes(self) -> None:
-        """Let libvirt reread the folder of its pool. Raises DomainError."""
+        """Make libvirt read the folder of its storage pool again. Raises DomainError."""
         self.domains.refresh_pool(self._lab_folder.name)
 
     def pid(self, domain: str) -> int | None:
@@ -132,7 +132,7 @@ class Hypervisor:
         return pid if Path(f"/proc/{pid}/exe").exists() else None
 
     def _make_pool_and_networks(self, networks: Sequence[str]) -> None:
-        """Create the pool, named like the lab as it has no metadata, and the networks."""
+        """Create the networks, and the pool, which has the lab's name because pools have no metadata."""
         lab = self._lab_folder.name
         self.disks.mkdir()
         self.domains.make_pool(pool_xml(lab, self.disks))
@@ -207,7 +207,7 @@ def _add_line(file: Path, line: str) -> None:
 
 
 def runs_on_kvm(scratch: Path, kernel: Path | None, root: Sequence[str] = ()) -> bool:
-    """Return whether a guest runs on KVM, within a few seconds: the device may open and still run none.
+    """Return whether a guest runs on KVM; an accessible /dev/kvm does not prove it.
 
     Args:
         scratch: a file that is created and removed.
@@ -217,12 +217,12 @@ def runs_on_kvm(scratch: Path, kernel: Path | None, root: Sequence[str] = ()) ->
     Raises:
         OSError: `scratch` cannot be written.
     """
-    if not DEVICE.exists() or not _runs_a_sector(scratch, root):
+    if not DEVICE.exists() or not _runs_boot_sector(scratch, root):
         return False
-    return kernel is None or _runs_a_kernel(kernel, root)
+    return kernel is None or _boots_kernel(kernel, root)
 
 
-def _runs_a_sector(scratch: Path, root: Sequence[str]) -> bool:
+def _runs_boot_sector(scratch: Path, root: Sequence[str]) -> bool:
     scratch.write_bytes(_BOOT_SECTOR)
     argv = [
         *(*root, "qemu-system-x86_64"),
@@ -238,7 +238,7 @@ def _runs_a_sector(scratch: Path, root: Sequence[str]) -> bool:
         scratch.unlink()
 
 
-def _runs_a_kernel(kernel: Path, root: Sequence[str]) -> bool:
+def _boots_kernel(kernel: Path, root: Sequence[str]) -> bool:
     """Return whether a kernel boots on KVM until it panics without a root file system.
 
     It then resets the machine, upon which QEMU exits with 0. KVM in a virtual machine may run a boot sector

@@ -1,4 +1,4 @@
-"""A node's seed disk: everything that makes a golden image this node (`infra/image/README.md`)."""
+"""A node's seed disk: the files that turn a golden image into this node (`infra/image/README.md`)."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class Seed:
     control: Sequence[str] = ()
 
 
-def make(folder: Path, disk: Path, of: Seed) -> str:
+def make(folder: Path, disk: Path, seed: Seed) -> str:
     """Write a node's seed below `folder` and create `disk` from it; return the node's public host key.
 
     Raises CommandFailed, OSError.
     """
     root = folder / "seed" / "root"
-    write_files(root, _files(of))
+    write_files(root, _files(seed))
     host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
-    _write_credentials(root / INSIDE.relative_to("/"), of.node, of.authority)
-    (folder / "seed" / "time-server").write_text(f"{of.time_server}\n")
+    _write_credentials(root / INSIDE.relative_to("/"), seed.node, seed.authority)
+    (folder / "seed" / "time-server").write_text(f"{seed.time_server}\n")
     make_disk(folder, disk)
     return host_key
 
@@ -79,20 +79,20 @@ def make_disk(folder: Path, disk: Path) -> None:
     proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_TIMEOUT_S)
 
 
-def _files(of: Seed) -> dict[str, str]:
+def _files(seed: Seed) -> dict[str, str]:
     """Return the seed's plain files, by their path below the guest's /."""
-    lab, node = of.lab, of.node
+    lab, node = seed.lab, seed.node
     environment = {
         "KUBELET_FLAGS": " ".join(kubelet.flags(lab, node)),
         **profile_named(lab.profile).kubelet_env,
     }
-    settings = json.dumps(kubelet.configuration(lab, node, INSIDE, of.kubelet))
+    settings = json.dumps(kubelet.configuration(lab, node, INSIDE, seed.kubelet))
     return {
         "etc/hostname": f"{node.name}\n",
         "etc/machine-id": f"{node.machine_id}\n",
         "etc/hosts": f"127.0.0.1 localhost\n{node.data_address} {node.name}\n{API_ADDRESS} kubernetes\n",
         "etc/systemd/network/10-control.network": network(
-            "control", *(of.control or (f"Address={node.control_address}/16",))
+            "control", *(seed.control or (f"Address={node.control_address}/16",))
         ),
         "etc/systemd/network/10-data.network": network(
             "data", f"Address={node.data_address}/16", f"Gateway={API_ADDRESS}"
@@ -115,7 +115,7 @@ def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> No
 
 
 def network(name: str, *settings: str) -> str:
-    """Return an interface's systemd-networkd settings: it stays up whatever happens to its link."""
+    """Return systemd-networkd settings of an interface that stays configured without a carrier."""
     lines = [
         "[Match]",
         f"Name={name}",

@@ -98,7 +98,7 @@ def outcome(check: Check, story: Story, limit_s: float = 1.0) -> str:
         (11.2, 3.0, "unproven: host-too-loaded"),
     ],
 )
-def test_time_of_a_delayed_event_is_open(
+def test_time_of_a_delayed_event_is_unproven(
     after_s: float, late_s: float, expected: str, limit_s: float
 ) -> None:
     assert outcome(DETECTION, detected(after_s, late_s), limit_s) == expected
@@ -124,7 +124,7 @@ def test_delay_long_before_or_after_does_not_matter(other_t: float, expected: st
     assert outcome(DETECTION, detected(12.6, 0.02, other_t)) == expected
 
 
-def test_absence_with_a_delayed_event_is_open() -> None:
+def test_absence_with_a_delayed_event_is_unproven() -> None:
     story = Story().pod(1.0, node=NODE).condition(20.0, "Unknown").condition(30.0, "True")
     assert outcome(STAYS, story.fence(60.0)) == "conforms"
     body = story.object("pods", NAMESPACE, POD)
@@ -168,7 +168,7 @@ def test_delay_explained_by_a_stall_or_sentinel_counts_once() -> None:
 
 
 @pytest.mark.parametrize(("late_s", "expected"), [(0.02, "conforms"), (1.5, "unproven: host-too-loaded")])
-def test_delayed_anchor_makes_no_event_too_early(late_s: float, expected: str) -> None:
+def test_delayed_anchor_does_not_make_an_event_too_early(late_s: float, expected: str) -> None:
     story = Story().pod(1.0, node=NODE)
     write(story, 20.0, late_s, tainted)
     story.evict(20.0 + TOLERATION_S + 0.1)

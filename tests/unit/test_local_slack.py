@@ -102,7 +102,7 @@ def test_missing_event_is_too_loaded_if_its_window_is_affected(until_t: float, e
 
 @pytest.mark.parametrize("check", [LOCKED, LIVES])
 @pytest.mark.parametrize(("until_t", "expected"), [(26.0, CONFORMS), (36.0, TOO_LOADED), (49.0, CONFORMS)])
-def test_lasting_state_is_too_loaded_if_its_span_is_affected(
+def test_persistent_state_is_too_loaded_if_its_span_is_affected(
     check: Check, until_t: float, expected: str
 ) -> None:
     story = measured(partition()).tell("started", 2.0).beats(2.0, 80.0).hear(85.0)
@@ -112,7 +112,7 @@ def test_lasting_state_is_too_loaded_if_its_span_is_affected(
 
 @pytest.mark.parametrize("check", [LOCKED, LIVES])
 @pytest.mark.parametrize(("sentinel_t", "expected"), [(41.0, CONFORMS), (34.0, TOO_LOADED)])
-def test_disturbances_of_a_lasting_state_count_together_only_if_near(
+def test_disturbances_of_a_state_count_together_only_if_near(
     check: Check, sentinel_t: float, expected: str
 ) -> None:
     story = measured(partition()).tell("started", 2.0).beats(2.0, 80.0).hear(85.0)
@@ -216,7 +216,7 @@ def test_stalls_between_anchor_and_event_do_not_add_up(
 
 def test_wait_is_extended_by_recorded_cpu_wait() -> None:
     """By its window plus the waits, as the verdict requires of the recording."""
-    story, soon = Story(), windows.prompt(5.0)
+    story, soon = Story(), windows.up_to(5.0)
     story.fault(10.0, "injected")
     check, now_t = UNKNOWN.after(moments.fault_step("cut", "injected"), soon), 20.0
     idle_s = undecided_s(check, measured(story, now_t).history(), configuration(), now_t)

@@ -162,7 +162,7 @@ class Schedule:
     unknown_s: float
     taint_s: float
     evicted_s: float | None
-    gone_s: float
+    removal_s: float
     ready_s: float
     statuses: tuple[float, ...]
     flap: tuple[float, float] | None = None
@@ -189,7 +189,7 @@ def act(schedule: Schedule, sentinels: Mapping[str, float]) -> Cluster:
         evicted_t = taint_t + schedule.evicted_s
         deeds += [
             (evicted_t, partial(evict, cluster)),
-            (evicted_t + schedule.gone_s, partial(remove, cluster)),
+            (evicted_t + schedule.removal_s, partial(remove, cluster)),
         ]
     if schedule.flap is not None:
         flap_t, for_s = schedule.flap
@@ -507,7 +507,7 @@ stories = st.builds(
     evicted_s=st.one_of(
         st.none(), st.sampled_from((TOLERATION_S, TOLERATION_S + 0.1, TOLERATION_S + 5.3, TOLERATION_S - 4.0))
     ),
-    gone_s=st.sampled_from((0.3, 2.5)),
+    removal_s=st.sampled_from((0.3, 2.5)),
     ready_s=st.one_of(st.floats(20.0, 22.0), st.floats(40.0, 50.0)),
     statuses=st.lists(st.floats(1.0, 60.0), max_size=6).map(tuple),
     flap=st.one_of(st.none(), st.tuples(st.sampled_from(FLAPS_T), st.sampled_from((0.3, 1.4)))),

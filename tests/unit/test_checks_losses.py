@@ -86,7 +86,7 @@ LOST: Mapping[str, LossCase] = {
         EVENT.after(ANCHOR, windows.toleration(10.0)), [("ANCHOR", 20), ("EVENT", 30)], 20.0, 30.0
     ),
     "a false lateness": LossCase(
-        EVENT.after(ANCHOR, windows.prompt(3.0)), [("ANCHOR", 20), ("EVENT", 30)], 20.0, 30.0
+        EVENT.after(ANCHOR, windows.up_to(3.0)), [("ANCHOR", 20), ("EVENT", 30)], 20.0, 30.0
     ),
     "an early event": LossCase(
         EVENT.after(ANCHOR, windows.toleration(10.0)), [("ANCHOR", 20), ("EVENT", 30)], 17.0, 19.0
@@ -123,7 +123,7 @@ LOST: Mapping[str, LossCase] = {
         looked_at,
     ),
     "the first of what comes next": LossCase(
-        moments.first_after(EVENT, after=ANCHOR).after(ANCHOR, windows.prompt(3.0)),
+        moments.first_after(EVENT, after=ANCHOR).after(ANCHOR, windows.up_to(3.0)),
         [("ANCHOR", 20), ("EVENT", 30)],
         20.0,
         30.0,
@@ -161,7 +161,7 @@ def test_loss_at_another_time_does_not_matter(name: str) -> None:
 def test_loss_before_an_action_does_not_matter_to_later_events() -> None:
     """A log was truncated at 10 s; a kubelet was restarted at 18 s."""
     action = Moment("action-step", {"id": "again", "step": "begun"})
-    check = EVENT.after(moments.first_after(ANCHOR, after=action), windows.prompt(3.0))
+    check = EVENT.after(moments.first_after(ANCHOR, after=action), windows.up_to(3.0))
     for since_t, expected in ((0.0, "conforms"), (12.0, "unproven: gap")):
         story = telling(("ANCHOR", 20), ("EVENT", 22))
         story.say(18.0, "action", id="again", text="", step="begun")
@@ -169,7 +169,7 @@ def test_loss_before_an_action_does_not_matter_to_later_events() -> None:
 
 
 def test_possibly_lost_anchor_is_a_gap() -> None:
-    check = EVENT.after(ANCHOR, windows.prompt(3.0))
+    check = EVENT.after(ANCHOR, windows.up_to(3.0))
     assert verdict_with(telling(("EVENT", 22)), check).label == "unproven: no-anchor"
     assert verdict_with(telling(("EVENT", 22)), check, Lost(10.0, 12.0, ALL)).label == "unproven: gap"
 
@@ -240,11 +240,11 @@ EXAMPLES = int(os.environ.get("NODEPROOF_EXAMPLES", "300")) // 10
 OBSERVATIONS = [Observation(name, "figure", NODE, None) for name in ("one", "other")]
 EVERY: Mapping[str, Sequence[Check]] = {
     "after": [
-        EVENT.after(ANCHOR, windows.prompt(6.0)),
+        EVENT.after(ANCHOR, windows.up_to(6.0)),
         EVENT.after(ANCHOR, windows.toleration(8.0)),
-        UNKNOWN.after(ANCHOR, windows.prompt(6.0)),
-        moments.first_after(EVENT, after=ANCHOR).after(END, windows.prompt(6.0)),
-        EVENT.after(moments.all_of(ANCHOR, END), windows.prompt(6.0)),
+        UNKNOWN.after(ANCHOR, windows.up_to(6.0)),
+        moments.first_after(EVENT, after=ANCHOR).after(END, windows.up_to(6.0)),
+        EVENT.after(moments.all_of(ANCHOR, END), windows.up_to(6.0)),
     ],
     "never": [
         EVENT.never_after(ANCHOR, windows.absence(8.0)),

@@ -91,7 +91,7 @@ def test_search_finds_secrets_in_plain_and_packed_text(tmp_path: Path) -> None:
     assert find_secrets(tmp_path, SECRETS) == ["a: token", "b: token", "c: token"]
 
 
-def test_files_of_a_run_are_clean(tmp_path: Path) -> None:
+def test_files_of_a_run_contain_no_secret(tmp_path: Path) -> None:
     text = "\n".join(SECRETS.values())
     rundir.write_json(tmp_path / "run.json", {"command": f"pytest --token={TOKEN}", "reason": text})
     allure.write_broken(tmp_path, "a.py::test_a", ["cordon.taint"], text, {})
