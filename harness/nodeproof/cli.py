@@ -161,6 +161,13 @@ COMMANDS = (
                 default="",
                 help="file that lists the nodes, instead (infra/topology)",
             ),
+            Argument(
+                "--node-versions",
+                metavar="VERSIONS",
+                default="",
+                help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 "
+                "(repeated as needed)",
+            ),
             Argument("--profile", default="fast", help="timing of the components; default fast"),
             Argument(
                 "--feature-gates",

@@ -200,6 +200,8 @@ def audit(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays up."""
+    from nodeproof.artifacts.components import tested_version
+    from nodeproof.artifacts.skew import parse_node_versions
     from nodeproof.labs.base.profiles import profile_named
     from nodeproof.labs.client import dryrun, starting
     from nodeproof.labs.client.starting import LabRequest
@@ -214,8 +216,13 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     request = LabRequest(name, nodes, zones, profile, True, kind.name, spread, machines)
     starting.check(request)
     checkout = _checkout(arguments)
-    if checkout:
-        overrides = replace(overrides, source=checkout.text)
+    version = tested_version(arguments.components, arguments.kubernetes_version, checkout)
+    overrides = replace(
+        overrides,
+        source=checkout.text if checkout else "",
+        node_versions=parse_node_versions(arguments.node_versions),
+    )
+    starting.check_versions(kind, version, overrides)
     components = _obtain(arguments, checkout)
     overrides = dryrun.check(overrides, components, kind, profile_named(profile))
     request = replace(request, overrides=overrides)

@@ -27,7 +27,7 @@ __all__ = ["Judge", "Unproven"]
 DEFAULT_OUT = "reports/out"
 _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
-    *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source"),
+    *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source", "node_versions"),
 )
 _FOLDER = pytest.StashKey[Path]()
 
@@ -46,6 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         help=f"Kubernetes version of the components (default {DEFAULT_KUBERNETES_VERSION})",
     )
+    group.addoption(
+        "--node-versions", default="", metavar="VERSIONS",
+        help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 (repeated as needed)",
+    )  # fmt: skip
     group.addoption(
         "--components", default="build", help="'build', or a folder with the components' executables"
     )

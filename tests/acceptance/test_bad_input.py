@@ -38,6 +38,7 @@ def _is_one_clear_line(process: CompletedCommand, *words: str) -> None:
         (("up", "--nodes", "2", "--zones", "3"), ("3 zones",)),
         (("up", "--profile", "slow"), ("unknown profile",)),
         (("up", "--components", "/nonexistent"), ("no executable", "/nonexistent")),
+        (("up", "--node-versions", "v1.99.0"), ("kubelet v1.99.0 is newer than kube-apiserver",)),
         (("kubectl", "--lab-name", "p-000000", "get", "nodes"), ("p-000000",)),
         (("recheck", "/nonexistent"), ("/nonexistent",)),
     ],

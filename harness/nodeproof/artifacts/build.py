@@ -48,13 +48,13 @@ class Version:
     rest: str
 
     @staticmethod
-    def parse(text: str) -> Version:
-        """Parse a version. Raises Problem if `text` is none."""
+    def parse(text: str, option: str = "--kubernetes-version") -> Version:
+        """Parse a version that `option` was given. Raises Problem if `text` is none."""
         match = re.fullmatch(r"v?1\.(\d+)\.(\d+(?:-[0-9A-Za-z.]+)?)", text)
         if match is None:
             raise Problem(
                 f"{text!r} is not a version of Kubernetes",
-                "--kubernetes-version",
+                option,
                 f"write it like {DEFAULT_KUBERNETES_VERSION}",
             )
         return Version(int(match[1]), match[2])

@@ -61,6 +61,7 @@ __all__ = [
     "recipe_dir",
     "recipe_hash",
     "supplied_version",
+    "tested_version",
 ]
 
 ROLES = (
@@ -162,6 +163,13 @@ def supplied_version(source: str) -> str:
     if not (bin_dir / "kube-apiserver").is_file():
         raise Problem("no executable kube-apiserver", str(bin_dir), _ADD_EXECUTABLES)
     return read_version("kube-apiserver", bin_dir / "kube-apiserver")
+
+
+def tested_version(source: str, version: str, checkout: Checkout | None) -> str:
+    """Return the version that a lab's control plane will have. Raises Problem."""
+    if checkout or version:
+        return checkout.version if checkout else version
+    return DEFAULT_KUBERNETES_VERSION if source == BUILD else supplied_version(source)
 
 
 def newest_patches(report: Report) -> tuple[str, ...]:

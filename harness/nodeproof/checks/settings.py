@@ -93,7 +93,7 @@ def default_of(case: Case, constant: str) -> Measurement:
     if reported == NOTHING:
         reason = f"{default.component} sets no {default.name}"
         return Measurement(reason, Measured("nothing"), finding="deviates")
-    expected, measured = default.at(configuration.kubernetes_version), _format(reported, default)
+    expected, measured = default.at(configuration.version_of(default.component)), _format(reported, default)
     gates = next((value for name, value in flags.items() if plain(name) == "featuregates"), "")
     if reported != expected and gates:
         raise Undecided("scaled", f"feature gates are set ({gates}); {measured} may not be the default")

@@ -297,6 +297,15 @@ def _unrenewed(entry: Json, renew_time: str) -> str:
     return "" if renew_time > last_status else f"status {last_status}, Lease {renew_time or 'absent'}"
 
 
+def kubelet_versions(api: Api, names: Sequence[str]) -> Mapping[str, str]:
+    """Return the version that each Node's kubelet reports. Raises ApiError."""
+    return {
+        _name(entry): str(entry["status"]["nodeInfo"]["kubeletVersion"])
+        for entry in api.get(WATCHED["nodes"])["items"]
+        if _name(entry) in names
+    }
+
+
 def lost(api: Api, names: Sequence[str]) -> list[str]:
     """Return which of these Nodes have Ready Unknown, or the taint for it. Raises ApiError."""
     return [

@@ -49,6 +49,8 @@ class Configuration:
     configuration file: it tells whether a value is a default. `tested_kubelet` is true if the kubelets are of
     the Kubernetes under test. `fields` are the field paths of each recorded resource, which a run stores once
     in a file of their own. `lab` is the kind of lab, `components` are the executables by role.
+    `node_versions` are the versions of kubelets that differ from the API server's, by node. `kubelet_version`
+    is that of the kubelet whose configuration was read; empty for the API server's.
     """
 
     kubernetes_version: str
@@ -62,6 +64,12 @@ class Configuration:
     reported: Mapping[str, Json] = field(default_factory=dict)
     flags_set: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    node_versions: Mapping[str, str] = field(default_factory=dict)
+    kubelet_version: str = ""
+
+    def version_of(self, component: str) -> str:
+        """Return the version of the component that reported its settings."""
+        return (component == "kubelet" and self.kubelet_version) or self.kubernetes_version
 
     def __getitem__(self, symbol: str) -> float:
         """Return the value of a symbol of `nodeproof.model.formula`.

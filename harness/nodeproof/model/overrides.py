@@ -1,4 +1,4 @@
-"""What a user changes of a lab: its settings (`--feature-gates`, `--set`) and its code (`--source`)."""
+"""What a user changes of a lab: settings (`--feature-gates`, `--set`), code (`--source`), node versions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ COMPONENTS = (
     KUBELET,
 )
 GATES_OPTION, SET_OPTION, SOURCE_OPTION = "--feature-gates", "--set", "--source"
+NODE_VERSIONS_OPTION = "--node-versions"
 _GATE = re.compile(r"([A-Za-z][A-Za-z0-9]*)=(true|false)")
 _SETTING = re.compile(r"([a-z-]+)\.([A-Za-z][A-Za-z0-9-]*)=(.*)", re.DOTALL)
 
@@ -34,12 +35,24 @@ class Overrides:
     `settings` are the flags of each component, and the fields of KubeletConfiguration under `kubelet`.
     `known_gates` are the names in `gates` that each component knows; only these go to it. `source` names the
     checkout of Kubernetes that the components were built from, if there is one (`Checkout.text`).
+    `node_versions` are the versions of kubelets in the order of the nodes' slots, repeated for further nodes;
+    empty for the version of the control plane.
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     known_gates: Mapping[str, Sequence[str]] = field(default_factory=dict)
     source: str = ""
+    node_versions: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Overrides:
+        """Build the settings from the output of `asdict`. Raises TypeError for anything else."""
+        return cls(**{**data, "node_versions": tuple(data.get("node_versions", ()))})
+
+    def version_of(self, slot: int) -> str:
+        """Return the version of the kubelet in a slot; empty for that of the control plane."""
+        return self.node_versions[slot % len(self.node_versions)] if self.node_versions else ""
 
     def of(self, component: str) -> dict[str, Json]:
         """Return the flags of a component, or the fields of the kubelet, with the gates that it knows."""
@@ -65,6 +78,7 @@ class Overrides:
         gates = [f"{GATES_OPTION} {gate}={_text(is_on)}" for gate, is_on in sorted(self.gates.items())]
         return (
             *filter(None, (self.source,)),
+            *((f"{NODE_VERSIONS_OPTION} {','.join(self.node_versions)}",) if self.node_versions else ()),
             *gates,
             *(
                 f"{SET_OPTION} {component}.{name}={_text(value)}"

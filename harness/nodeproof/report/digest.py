@@ -53,10 +53,20 @@ def measured_of(row: Row) -> str:
 
 
 def details_of(row: Row) -> dict[str, str]:
-    """Return the window, observed value and last state of a row, by name, as far as it has them."""
+    """Return window, observed value, last state and other kubelets of a row, as far as it has them."""
     window = row["window"]["arithmetic"] if row["window"] else ""
-    details = {"window": window, "observed": measured_of(row), "last seen": row["last_state"]}
+    details = {
+        "window": window,
+        "observed": measured_of(row),
+        "last seen": row["last_state"],
+        "kubelets": describe_kubelets(row),
+    }
     return {name: text for name, text in details.items() if text}
+
+
+def describe_kubelets(row: Row) -> str:
+    """Return the nodes whose kubelet has another version than the API server; empty without any."""
+    return ", ".join(f"{node} {version}" for node, version in sorted(row.get("node_versions", {}).items()))
 
 
 def failure_message(
@@ -436,6 +446,8 @@ def is_row(row: Row) -> bool:
     ]
     if row["window"] is not None:
         parts.append((row["window"], {"low_s": (int, float), "high_s": (int, float), "arithmetic": str}))
+    versions = row.get("node_versions", {})
+    parts.append((versions, dict.fromkeys(versions if isinstance(versions, dict) else (), str)))
     if row["measured"] is not None:
         parts.append((row["measured"], {"value": (int, float, str), "unit": str}))
     return all(

@@ -294,6 +294,7 @@ def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configurat
         "lab": configuration.lab,
         "profile": configuration.profile,
         "kubernetes_version": version,
+        **({"node_versions": dict(configuration.node_versions)} if configuration.node_versions else {}),
     }
 
 

@@ -9,6 +9,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.report.digest import (
     Digest,
     Since,
+    describe_kubelets,
     details_of,
     measured_of,
     totals,
@@ -60,7 +61,9 @@ def render(
             output += wrapped(str(since[claim]))
     took = "without an end" if duration_s is None else duration(duration_s)
     last = f"{took}; report: {on_terminal(report, COMPLETE)}"
-    return "\n".join([*output, "", totals(worst.values()), last])
+    skewed = dict.fromkeys(filter(None, map(describe_kubelets, rows)))
+    kubelets = [line for text in skewed for line in wrapped(f"judged with kubelets {text}")]
+    return "\n".join([*output, "", *kubelets, totals(worst.values()), last])
 
 
 def _group(row: Row) -> int:

@@ -115,7 +115,10 @@ def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
         kubernetes_version=labs[0]["kubernetes_version"] if labs else options.kubernetes_version,
         command=session.command,
         components=labs[0]["components"] if labs else {},
-        settings=tuple(kind_named(options.kind).settings(profile_named(options.profile), options.overrides)),
+        settings=(
+            *kind_named(options.kind).settings(profile_named(options.profile), options.overrides),
+            *_other_kubelets(labs),
+        ),
         overrides=options.overrides.texts,
         quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
         selected=tuple(selected),
@@ -124,6 +127,12 @@ def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
     )
     rundir.write_facts(run, facts)
     rundir.point_latest(run.parent, run)
+
+
+def _other_kubelets(labs: Sequence[rundir.Json]) -> Sequence[str]:
+    """Return a line for each node whose kubelet has another version than the control plane."""
+    versions = {(node, version) for lab in labs for node, version in lab.get("node_versions", {}).items()}
+    return [f"kubelet of {node}: {version}" for node, version in sorted(versions)]
 
 
 def _declared_claims(run: Path) -> Mapping[str, Sequence[str]]:

@@ -16,14 +16,15 @@ from nodeproof.artifacts.components import (
     check_version,
     obtain,
     obtain_from,
-    supplied_version,
+    tested_version,
 )
+from nodeproof.artifacts.skew import parse_node_versions
 from nodeproof.capacity import max_labs, max_zones
 from nodeproof.labs.base.profiles import FAST, profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.client import dryrun, registry
-from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, read_topology
+from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, check_versions, read_topology
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.model.overrides import (
     GATES_OPTION,
@@ -36,7 +37,6 @@ from nodeproof.model.overrides import (
     without_source,
 )
 from nodeproof.model.problem import Problem
-from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 ANY = "any"
 _DEFAULT_NODES = 3
@@ -103,11 +103,13 @@ def options_of(config: pytest.Config) -> Options:
     values = {name: config.getoption(name) for name in names}
     # The checkout may have changed since the run began.
     checkout = getattr(config, "workerinput", {}).get("nodeproof_checkout")
+    settings = parse(config.getoption("feature_gates"), config.getoption("set"))
+    node_versions = parse_node_versions(config.getoption("node_versions"))
     options = Options(
         **values,
         claims=tuple(config.getoption("claim")),
         topology=_topology_of(config),
-        overrides=parse(config.getoption("feature_gates"), config.getoption("set")),
+        overrides=replace(settings, node_versions=node_versions),
         checkout=Checkout(**checkout) if checkout else None,
     )
     return resolve(options, workers(config))
@@ -166,10 +168,8 @@ def resolve(options: Options, workers: int = 0) -> Options:
     if not options.starts_lab:
         return _resolve_running(options, workers)
     checkout = options.checkout or checkout_of(options.source, options.components, options.kubernetes_version)
-    version = checkout.version if checkout else options.kubernetes_version
-    if not version:
-        is_built = options.components == BUILD
-        version = DEFAULT_KUBERNETES_VERSION if is_built else supplied_version(options.components)
+    version = tested_version(options.components, options.kubernetes_version, checkout)
+    check_versions(KINDS[options.lab], version, options.overrides)
     return replace(
         options,
         profile=options.profile or FAST.name,

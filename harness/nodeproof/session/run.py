@@ -143,7 +143,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
         config.pluginmanager.register(recorder)
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
     if worker is not None and options.starts_lab:
-        options = replace(options, overrides=Overrides(**worker.get("nodeproof_overrides", {})))
+        options = replace(options, overrides=Overrides.from_json(worker.get("nodeproof_overrides", {})))
     elif not config.option.collectonly:
         options = dry_run(options, say)
     return Session(

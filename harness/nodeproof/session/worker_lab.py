@@ -200,6 +200,7 @@ class WorkerLab(ABC):
         facts = {
             "kubernetes_version": lab.configuration.kubernetes_version,
             "components": lab.configuration.components,
+            "node_versions": lab.configuration.node_versions,
             "quarantined": sorted(lab.safety.injector.quarantined),
             "calibration": asdict(lab.configuration.calibration),
         }

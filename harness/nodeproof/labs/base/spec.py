@@ -107,7 +107,7 @@ class LabSpec:
     `guest` contains what virtual machines boot: kernel, initrd, disk, arguments. `volumes` contains the paths
     of the programs that a lab with volumes runs, whether they are built yet or not. `harness_nice` is the
     nice value of the session that measures (`nodeproof.labs.base.autogroup`). `overrides` are the settings of
-    the user.
+    the user. `kubelets` contains the path of the hollow kubelet of each version that is not the lab's own.
     """
 
     lab: str
@@ -125,6 +125,7 @@ class LabSpec:
     volumes: Mapping[str, str] = field(default_factory=dict)
     harness_nice: int = 0
     overrides: Overrides = NO_OVERRIDES
+    kubelets: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dir(self) -> Path:
@@ -139,6 +140,10 @@ class LabSpec:
         """Return the path of a role's executable."""
         return self.components[role]["path"]
 
+    def hollow_kubelet(self, node: NodeSpec) -> str:
+        """Return the path of the executable that runs a process node's kubelet."""
+        return self.kubelets.get(self.overrides.version_of(node.slot)) or self.binary("hollow-kubelet")
+
     def to_json(self) -> str:
         """Serialize the spec for the supervisor."""
         return json.dumps(asdict(self))
@@ -149,7 +154,7 @@ class LabSpec:
         data: dict[str, Json] = json.loads(text)
         try:
             nodes = tuple(map(NodeSpec.from_json, data["nodes"]))
-            return cls(**{**data, "nodes": nodes, "overrides": Overrides(**data["overrides"])})
+            return cls(**{**data, "nodes": nodes, "overrides": Overrides.from_json(data["overrides"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a lab spec: {error}") from error
 

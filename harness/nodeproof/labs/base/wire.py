@@ -116,7 +116,7 @@ class LabStatus:
             "nodes": [NodeInfo.from_json(node) for node in data["nodes"]],
             "services": {name: ServiceStatus(**entry) for name, entry in data["services"].items()},
             "memory": {name: MemoryUsage(**entry) for name, entry in data["memory"].items()},
-            "overrides": Overrides(**data["overrides"]),
+            "overrides": Overrides.from_json(data["overrides"]),
         }
         return cls(**{**data, **parts})
 

@@ -234,7 +234,9 @@ class LabHandle:
         """
         workloads.prepare(self.cluster.api)
         node = self.fleet.machine(self._nodes_to_query()[0])
-        running = RunningLab(self.kind, self.profile, self.components, self.fleet.command_lines(), node)
+        running = RunningLab(
+            self.kind, self.profile, self.components, self.fleet.command_lines(), node, self._nodes_to_query()
+        )
         watch_latency_s = (measure_watch_latency_s or self.measure_watch_latency_s)()
         calibration = Calibration(watch_latency_s, self.read_clock_offsets_s())
         self._configuration = read_configuration(self.cluster.api, running, calibration)

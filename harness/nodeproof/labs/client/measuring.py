@@ -46,7 +46,7 @@ _SERVES_TIMEOUT_S = 20.0
 class RunningLab:
     """What runs in a lab: its kind, profile, executables, and command lines of the control plane.
 
-    `node` is the node whose kubelet represents all kubelets.
+    `node` is the node whose kubelet represents all kubelets, `node_names` are all usable nodes.
     """
 
     kind: Kind
@@ -54,6 +54,7 @@ class RunningLab:
     components: Components
     command_lines: Mapping[str, Sequence[str]]
     node: Machine
+    node_names: Sequence[str] = ()
 
 
 def read_configuration(api: Api, running: RunningLab, calibration: Calibration) -> Configuration:
@@ -68,8 +69,13 @@ def read_configuration(api: Api, running: RunningLab, calibration: Calibration) 
         "kube-apiserver": {"DefaultTolerationSeconds": workloads.default_tolerations_s(api)},
     }
     _check_symbols(reported)
+    versions = workloads.kubelet_versions(api, running.node_names)
+    control_plane = running.components.kubernetes_version
+    node_versions = {
+        name: version for name, version in versions.items() if version not in ("", control_plane)
+    }
     return Configuration(
-        kubernetes_version=running.components.kubernetes_version,
+        kubernetes_version=control_plane,
         lab=running.kind.name,
         profile=running.profile.name,
         slack_limit_s=running.profile.slack_limit_s,
@@ -80,6 +86,8 @@ def read_configuration(api: Api, running: RunningLab, calibration: Calibration) 
         reported=reported,
         flags_set=_flags_set(running),
         fields=read_fields(api, WATCHED),
+        node_versions=node_versions,
+        kubelet_version=node_versions.get(running.node.name, ""),
     )
 
 

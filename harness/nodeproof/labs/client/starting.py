@@ -13,13 +13,13 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from nodeproof import catalogue, proc
-from nodeproof.artifacts import csi
+from nodeproof.artifacts import csi, skew
 from nodeproof.artifacts.components import Components
 from nodeproof.cache import cache_dir
 from nodeproof.catalogue import plain
@@ -34,7 +34,8 @@ from nodeproof.labs.base.wire import SupervisorClient
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.supervised import supervised
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
-from nodeproof.model.overrides import KUBELET, NO_OVERRIDES, Overrides
+from nodeproof.labs.kinds.kind import Kind
+from nodeproof.model.overrides import KUBELET, NO_OVERRIDES, NODE_VERSIONS_OPTION, Overrides
 from nodeproof.model.problem import Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.waiting import wait_until
@@ -184,6 +185,14 @@ def check(request: LabRequest) -> None:
     profile_named(request.profile)
 
 
+def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
+    """Check that nodes of this kind may have the versions of `overrides`. Raises Problem."""
+    if overrides.node_versions and not kind.is_hollow:
+        message = f"versions of a {kind.name} lab's nodes cannot be set"
+        raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or use process nodes")
+    skew.check_skew(api_server, overrides.node_versions)
+
+
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
     """Start a lab, or connect to one that exists, and wait until its nodes are Ready.
 
@@ -196,7 +205,12 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
         lab.wait_nodes_ready(unready=workloads.not_ready)
         return lab
     prefix = root_prefix()
-    spec = _spec(request, components, kind.boot_files(components, report))
+    check_versions(kind, components.kubernetes_version, request.overrides)
+    kubelets = skew.obtain_kubelets(request.overrides.node_versions, components, report)
+    spec = replace(
+        _spec(request, components, kind.boot_files(components, report)),
+        kubelets={version: str(kubelet.path) for version, kubelet in kubelets.items()},
+    )
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import modules from the caller's working folder; -B: nor write a __pycache__ beside
     # what it imports.

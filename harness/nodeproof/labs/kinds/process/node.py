@@ -339,7 +339,7 @@ class ProcessNodes:
         drop_ins = sorted((self._home(spec) / _DROP_INS).glob("*.conf"))
         configs = [config for drop_in in drop_ins for config in _CONFIG.findall(drop_in.read_text())]
         return [
-            self._lab.binary("hollow-kubelet"),
+            self._lab.hollow_kubelet(spec),
             f"--config={[INSIDE / 'kubelet.json', *configs][-1]}",
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",

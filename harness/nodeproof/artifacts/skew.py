@@ -1,0 +1,57 @@
+"""Kubelets of other versions than their control plane (`--node-versions`).
+
+The rules are those of https://kubernetes.io/releases/version-skew-policy/#kubelet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nodeproof.artifacts.build import Version
+from nodeproof.artifacts.components import BUILD, HOLLOW, Component, Components, obtain
+from nodeproof.cache import Report
+from nodeproof.model.overrides import NODE_VERSIONS_OPTION
+from nodeproof.model.problem import Problem
+
+_OLDEST = 3
+"""How many minors a kubelet may be older than its API server."""
+
+
+def parse_node_versions(text: str) -> tuple[str, ...]:
+    """Parse a list such as `v1.36.3,v1.37.2`; an empty text is an empty list. Raises Problem."""
+    return tuple(
+        str(Version.parse(part.strip(), NODE_VERSIONS_OPTION)) for part in filter(None, text.split(","))
+    )
+
+
+def check_skew(api_server: str, node_versions: tuple[str, ...]) -> None:
+    """Check that an API server of one version supports kubelets of the others.
+
+    Raises:
+        Problem: A kubelet is newer than the API server, or too old for it.
+    """
+    if not node_versions:
+        return
+    minor = Version.parse(api_server.partition("+")[0]).minor
+    supported = f"the version skew policy allows kubelets of 1.{minor - _OLDEST} to 1.{minor}"
+    for version in node_versions:
+        age = minor - Version.parse(version).minor
+        if 0 <= age <= _OLDEST:
+            continue
+        relation = "newer than" if age < 0 else f"more than {_OLDEST} minor versions older than"
+        message = f"kubelet {version} is {relation} kube-apiserver {api_server}"
+        raise Problem(message, NODE_VERSIONS_OPTION, supported)
+
+
+def obtain_kubelets(
+    node_versions: tuple[str, ...], components: Components, report: Report
+) -> Mapping[str, Component]:
+    """Return the hollow kubelet of each version that is not the lab's own. Raises Problem."""
+    kubelets = {}
+    for version in sorted({*node_versions} - {components.kubernetes_version}):
+        built = obtain(BUILD, version, report)
+        if not built.hollow_from_tree:
+            message = f"the kubelet of process nodes does not compile with Kubernetes {version}"
+            raise Problem(message, NODE_VERSIONS_OPTION, "choose another version")
+        kubelets[version] = built.by_role[HOLLOW]
+    return kubelets
