@@ -74,6 +74,12 @@ def test_deviation_is_known_if_it_is_the_reported_one(
     assert label(partition(taint_s=taint_s), claim=replace(CLAIM, reported=bug)) == expected
 
 
+def test_deviation_that_may_be_the_reported_one_is_a_loaded_host() -> None:
+    story = loaded(partition(taint_s=5.9), late_s=0.6)
+    assert label(story, claim=CLAIM) == "deviates"
+    assert label(story, claim=replace(CLAIM, reported=LATE_TAINT)) == TOO_LOADED
+
+
 def test_check_without_a_window_matches_no_report() -> None:
     assert LATE_TAINT.deviation(DEFAULT) is None
 
