@@ -166,6 +166,9 @@ sensitivity-ten: setup
 false-alarms: setup ## the fast profile N times on the unaltered build, a quarter of them on a busy machine: nothing may deviate
 	@$(BIN)/python -m tests.false_alarms --rounds $(N)
 
+versions: setup ## the fast profile on the newest patch of each supported minor, side by side: docs/versions.md
+	@$(BIN)/python -m infra.versions $(RUNS)
+
 times: setup ## ship how long the scenarios of a run took: RUN=reports/out/latest
 	@$(BIN)/python -m infra.times $(RUN)
 
@@ -192,4 +195,4 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
     rest-acceptance test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented soak \
-    sensitivity sensitivity-ten false-alarms bench soak-boots lock clean
+    sensitivity sensitivity-ten false-alarms versions bench soak-boots lock clean

@@ -260,6 +260,9 @@ COMMANDS = (
             _RUNS,
             Argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
             Argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
+            Argument(
+                "--versions", metavar="FILE", default="", help="write what differs, and why, as Markdown"
+            ),
             _CLAIMS,
         ),
     ),

@@ -68,8 +68,8 @@ def _key(bugs: Sequence[Bug], version: Version) -> str:
 
 
 def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -> None:
-    what = f"Kubernetes {version}"
-    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, build_errors(what, entry):
+    errors = build_errors(f"Kubernetes {version}", entry, lambda: "correct the bugs")
+    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, errors:
         work = Work(Path(folder), version, report)
         work.copy_recipe(recipe_dir())
         work.override_sources(lambda files: _altered(bugs, files), tuple(by_file(bugs)))

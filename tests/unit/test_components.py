@@ -56,6 +56,7 @@ FAKE_GO = """\
 echo "$@" >> {calls}
 case "$1 $2" in
 "version "*) echo "go version go{version} linux/amd64" ;;
+"list -m") {versions} ;;
 "list -deps") echo errors; echo k8s.io/api/core/v1 ;;
 "mod download") cat {download} ;;
 "mod tidy") : ;;
@@ -101,12 +102,16 @@ class Go:
         self.install()
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
-    def install(self, *, version: str = "1.26.8", build: str = ":", download: Json = None) -> None:
+    def install(
+        self, *, version: str = "1.26.8", build: str = ":", download: Json = None, versions: str = "exit 1"
+    ) -> None:
         answer = self._folder / "download.json"
         answer.write_text(json.dumps(download or {}))
         executable(
             self._folder / "go",
-            FAKE_GO.format(version=version, build=build, calls=self.calls, download=answer),
+            FAKE_GO.format(
+                version=version, build=build, calls=self.calls, download=answer, versions=versions
+            ),
         )
 
     def count(self, beginning: str) -> int:
@@ -449,6 +454,19 @@ def test_unreleased_version_is_a_problem(cache: Path, recipe: Path, go: Go, answ
     with pytest.raises(Problem, match="this version is not available") as caught:
         obtain("build", "v1.99.0", silent)
     assert caught.value.where == "Kubernetes v1.99.0"
+    assert caught.value.next_step.startswith(f"use {DEFAULT_KUBERNETES_VERSION}, ")
+
+
+PUBLISHED = "k8s.io/kubernetes v1.33.9 v1.36.0 v1.36.3 v1.37.0-rc.1 v1.37.0 v1.38.0-beta.0"
+
+
+def test_unreleased_version_names_the_newest_patches(cache: Path, recipe: Path, go: Go) -> None:
+    answer = {"Error": "k8s.io/kubernetes@v1.99.0: invalid version: unknown revision v1.99.0"}
+    go.install(download=answer, versions=f"echo {PUBLISHED}")
+    assert components.newest_patches(silent) == ("v1.36.3", "v1.37.0")
+    with pytest.raises(Problem) as caught:
+        obtain("build", "v1.99.0", silent)
+    assert caught.value.next_step == "use v1.36.3 or v1.37.0, or supply a folder with executables"
 
 
 # Go --------------------------------------------------------------------------------------------

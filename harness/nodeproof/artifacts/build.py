@@ -368,7 +368,6 @@ def build_flags(version: Version) -> tuple[str, ...]:
 _NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
 
 
-_SUPPLY = f"use {DEFAULT_KUBERNETES_VERSION}, or supply a folder with executables"
 # Meanings of Go's output: pattern, problem, and the next step if it does not depend on the caller.
 _MEANINGS = (
     (r"no space left on device", "no space left while building", _NEXT_SPACE),
@@ -386,10 +385,10 @@ _NO_ERROR = ("# ", "go: downloading ", "go: finding ")
 
 
 @contextlib.contextmanager
-def build_errors(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[None]:
+def build_errors(what: str, entry: Path, instead: Callable[[], str]) -> Iterator[None]:
     """Turn failures of building `what`, the cache entry `entry`, into a Problem.
 
-    `instead` is the next step if the build itself fails.
+    `instead` returns the next step if the build itself fails.
     """
     try:
         yield
@@ -399,14 +398,14 @@ def build_errors(what: str, entry: Path, instead: str = _SUPPLY) -> Iterator[Non
         raise Problem(f"building {what} failed: {error}", str(entry), _NEXT_SPACE) from error
 
 
-def _explain(failed: proc.CommandFailed, where: str, instead: str) -> Problem:
+def _explain(failed: proc.CommandFailed, where: str, instead: Callable[[], str]) -> Problem:
     """Return the user's view of a failed Go command."""
     detail = tail(failed.output)
     if failed.status is None:
         return Problem("the build took too long", where, "try again: finished packages are kept", detail)
     _, what, next_step = next(row for row in _MEANINGS if re.search(row[0], failed.output))
     first = first_error(failed.output)
-    return Problem(f"{what}: {first}" if first else what, where, next_step or instead, detail)
+    return Problem(f"{what}: {first}" if first else what, where, next_step or instead(), detail)
 
 
 def first_error(output: str) -> str:

@@ -8,6 +8,7 @@ covers the checkout's content.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,12 +30,19 @@ from nodeproof.artifacts.build import (
     inputs_hash,
 )
 from nodeproof.artifacts.checkout import Checkout, content_hash
-from nodeproof.artifacts.go import VERSION_TIMEOUT_S, build_go_version, tail
-from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
+from nodeproof.artifacts.go import (
+    VERSION_TIMEOUT_S,
+    build_go_version,
+    find_go,
+    go_environment,
+    required_go,
+    tail,
+)
+from nodeproof.cache import Report, cache_dir, load_or_build, make_folder, work_folder
 from nodeproof.hints import shipped
 from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
-from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
 __all__ = [
     "BUILD",
@@ -45,6 +54,7 @@ __all__ = [
     "Components",
     "cached",
     "check_version",
+    "newest_patches",
     "obtain",
     "obtain_from",
     "read_version",
@@ -72,6 +82,7 @@ PROXY = "kube-proxy"
 # cloud-controller-manager here contains nodeproof's own cloud provider, unlike that of a real cloud.
 _OPTIONAL = ("etcd", HOLLOW, CLOUD, PROXY)
 _EXECUTABLE = "components"
+_LIST_TIMEOUT_S = 60.0
 _MANIFEST = "manifest.json"
 _ADD_EXECUTABLES = "add it to this folder, or choose another folder with --components"
 
@@ -153,6 +164,29 @@ def supplied_version(source: str) -> str:
     return read_version("kube-apiserver", bin_dir / "kube-apiserver")
 
 
+def newest_patches(report: Report) -> tuple[str, ...]:
+    """Return the newest published patch of each supported minor, oldest minor first.
+
+    Raises:
+        Problem: There is no Go, or the module proxy cannot be asked.
+    """
+    go = find_go(required_go((recipe_dir() / "go.mod").read_text()), recipe_dir(), report)
+    make_folder(cache_dir())
+    argv = [go, "list", "-m", "-versions", "k8s.io/kubernetes"]
+    try:
+        listed = proc.run(
+            argv, timeout_s=_LIST_TIMEOUT_S, cwd=cache_dir(), env=go_environment()
+        ).stdout.split()[1:]
+    except proc.CommandFailed as failed:
+        message = "the versions of Kubernetes cannot be listed"
+        raise Problem(
+            message, "k8s.io/kubernetes", "check GOPROXY and the network", tail(failed.output)
+        ) from failed
+    # Go lists versions in their order.
+    newest = {parsed.minor: text for text in listed if "-" not in (parsed := Version.parse(text)).rest}
+    return tuple(newest[minor] for minor in SUPPORTED_MINORS if minor in newest)
+
+
 def check_version(version: str) -> None:
     """Check that `version` is a Kubernetes version, before it is used. Raises Problem."""
     Version.parse(version)
@@ -229,8 +263,8 @@ def _load(entry: Path) -> dict[str, Component] | None:
 def _build(version: Version, entry: Path, report: Report, checkout: Checkout | None) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     name = f"Kubernetes {version}" + (f" of {checkout.folder}" if checkout else "")
-    next_steps = ("correct the checkout",) if checkout else ()
-    with build_errors(name, entry, *next_steps), work_folder(entry) as folder:
+    next_step = (lambda: "correct the checkout") if checkout else partial(_next_step, report)
+    with build_errors(name, entry, next_step), work_folder(entry) as folder:
         report(f"building {name}: some minutes the first time, later runs take it from {entry}")
         fresh, began_t = folder / "entry", time.monotonic()
         work = Work(folder, version, report)
@@ -245,6 +279,14 @@ def _build(version: Version, entry: Path, report: Report, checkout: Checkout | N
             raise Problem(message, f"{SOURCE_OPTION} {checkout.folder}", "try again")
         _finish(fresh, version, work, "source" if checkout else "built")
         report(f"built {name} in {time.monotonic() - began_t:.0f} s")
+
+
+def _next_step(report: Report) -> str:
+    """Return the next step after a failed build: the versions that there are, if they can be listed."""
+    versions = [DEFAULT_KUBERNETES_VERSION]
+    with contextlib.suppress(Problem):
+        versions = [*newest_patches(report)] or versions
+    return f"use {' or '.join(versions)}, or supply a folder with executables"
 
 
 def _finish(entry: Path, version: Version, work: Work, origin: str) -> None:

@@ -89,7 +89,10 @@ def _build(recipe: Path, entry: Path, report: Report) -> None:
     report(f"building {_SUBJECT}: up to three minutes the first time, later runs take them from {entry}")
     # Use the Go that is pinned for Kubernetes, so that there is only one.
     go = find_go(required_go((recipe / "go.mod").read_text()), components.recipe_dir(), report)
-    with build_errors(_SUBJECT, entry, "try again: finished packages are kept"), work_folder(entry) as folder:
+    with (
+        build_errors(_SUBJECT, entry, lambda: "try again: finished packages are kept"),
+        work_folder(entry) as folder,
+    ):
         (folder / "entry").mkdir()
         for name, package in _UPSTREAM.items():
             packages = Packages(f"compiling {name}: {{}} packages", 0, report)

@@ -117,7 +117,7 @@ def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print or write the page's claims across several runs."""
     from nodeproof import catalogue
-    from nodeproof.report import comparison, digest
+    from nodeproof.report import comparison, digest, versions
 
     runs = [digest.read(run) for run in arguments.runs]
     compared = comparison.compare(runs, catalogue.load(arguments.claims))
@@ -125,7 +125,9 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
         _put(comparison.matrix_html(compared, Path(arguments.html).parent), arguments.html)
     if arguments.markdown:
         _put(comparison.matrix_markdown(compared), arguments.markdown)
-    if not arguments.html and not arguments.markdown:
+    if arguments.versions:
+        _put(versions.render(compared), arguments.versions)
+    if not (arguments.html or arguments.markdown or arguments.versions):
         put(comparison.matrix_text(compared))
     return 0
 

@@ -140,7 +140,7 @@ class Comparison:
         return tuple(change for line in self.lines if (change := self._time_change(*line.entries)))
 
     def _time_change(self, before: Entry | None, after: Entry | None) -> TimeChange | None:
-        old, new = _measured_times(before), _measured_times(after)
+        old, new = measured_times(before), measured_times(after)
         if not (before and after and old and new):
             return None
         claim, rows = self.claims.get(before.id), [*before.rows, *after.rows]
@@ -211,7 +211,7 @@ def matrix_text(comparison: Comparison) -> str:
     """Return the runs by number and a line for each claim; `*` marks claims on which runs differ."""
     parts = []
     for number, run in enumerate(comparison.runs):
-        parts.append(f"{number + 1}  {_title(run)}  {on_terminal(run.name)}: {comparison.counts(number)}")
+        parts.append(f"{number + 1}  {title_of(run)}  {on_terminal(run.name)}: {comparison.counts(number)}")
         parts += [f"   not whole: {on_terminal(sentence)}" for sentence in run.missing]
     rows = [["", "claim", *(str(number) for number in range(1, len(comparison.runs) + 1))]]
     blank = [""] * len(comparison.runs)
@@ -239,14 +239,15 @@ def matrix_html(comparison: Comparison, folder: Path) -> str:
 def _matrix_context(comparison: Comparison) -> dict[str, Any]:
     return {
         "comparison": comparison,
-        "title": _title,
+        "title": title_of,
         "measured": _measured,
         "known_sections": SECTIONS,
         "columns": COLUMNS,
     }
 
 
-def _title(run: Digest) -> str:
+def title_of(run: Digest) -> str:
+    """Return what a run can prove: version, lab kind, profile and the user's settings."""
     return on_terminal(" ".join(dict.fromkeys(run.setup)))
 
 
@@ -387,7 +388,7 @@ def _range(times: Times) -> str:
     return f"{_seconds(times[0])} to {_seconds(times[-1])} s, n={len(times)}"
 
 
-def _measured_times(entry: Entry | None) -> Times:
+def measured_times(entry: Entry | None) -> Times:
     """Return the values in seconds of the rows that prove something."""
     rows = entry.rows if entry else ()
     measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]

@@ -1,0 +1,83 @@
+"""The page about versions: verdicts, defaults and times that differ, and where the page was true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeproof.model.verdict import Verdict, unproven
+from nodeproof.report import comparison, digest, versions
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
+
+SCENARIO = "a.py::test_a"
+OLD, NEW = "v1.31.9", "v1.36.3"
+NOT_YET = unproven("not-applicable", "the claim holds for >=1.32")
+
+
+def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
+    """Return the page about one claim on an old and a new version."""
+    runs = [
+        digest.read(
+            tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version))
+        )
+        for version, verdict in zip((OLD, NEW), verdicts, strict=True)
+    ]
+    return versions.render(comparison.compare(runs, CLAIMS))
+
+
+def section(page: str, title: str) -> str:
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(("after", "is_shown"), [(CONFORMS, False), (DEVIATES, True)])
+def test_page_shows_verdicts_that_differ(tmp_path: Path, after: Verdict, is_shown: bool) -> None:
+    differing = section(render(tmp_path, TAINT, CONFORMS, after), "Verdicts that differ")
+    assert (TAINT in differing) is is_shown
+    assert (DEVIATES.reason in differing) is is_shown
+
+
+def test_claim_of_later_versions_names_its_versions_and_sources(tmp_path: Path) -> None:
+    differing = section(render(tmp_path, TAINT, NOT_YET, CONFORMS), "Verdicts that differ")
+    claim = CLAIMS[TAINT]
+    assert claim.versions in differing
+    assert all(source.partition(":")[0] in differing for source in claim.sources)
+
+
+def test_page_shows_changed_defaults_with_their_source(tmp_path: Path) -> None:
+    defaults = section(render(tmp_path, DETECTION, CONFORMS, CONFORMS), "Defaults that differ")
+    assert "40 s" in defaults
+    assert "50 s" in defaults
+    assert "pkg/controller/nodelifecycle" in defaults
+
+
+@pytest.mark.parametrize(("after_s", "is_shown"), [(40.5, False), (52.0, True)])
+def test_page_shows_medians_that_differ_by_more_than_noise(
+    tmp_path: Path, after_s: float, is_shown: bool
+) -> None:
+    medians = section(
+        render(tmp_path, DETECTION, measured(40.0), measured(after_s)), "Median times that differ"
+    )
+    assert (DETECTION in medians) is is_shown
+
+
+def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
+    page: dict[str, bool | str] = {
+        "v1.24": True,
+        "v1.26": "variant: says so too",
+        "v1.27": "moved: elsewhere",
+        "v1.28": False,
+    }
+    claims = {TAINT: replace(CLAIMS[TAINT], versions=">=1.26", page=page)}
+    (sentence,) = versions.untrue_sentences(claims)
+    assert sentence.truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
+
+
+@pytest.mark.parametrize(
+    ("page", "is_shown"), [({"v1.28": True}, False), ({"v1.28": "differs: says the contrary"}, True)]
+)
+def test_only_sentences_that_were_not_true_are_shown(page: Mapping[str, bool | str], is_shown: bool) -> None:
+    claims = {TAINT: replace(CLAIMS[TAINT], page=page)}
+    assert bool(list(versions.untrue_sentences(claims))) is is_shown
