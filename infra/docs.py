@@ -76,7 +76,8 @@ def claims_page() -> str:
 def _status(claim: Claim, files: Sequence[str]) -> str:
     if claim.status == "judged":
         where = ", ".join(f"`{name}`" for name in files)
-        return f"judged in {where}: {claim.reason}" if claim.reason else f"judged in {where}"
+        bug = f"; deviates in {claim.reported.versions}: {claim.reported.issue}" if claim.reported else ""
+        return f"judged in {where}{f': {claim.reason}' if claim.reason else ''}{bug}"
     return f"{claim.status}: {claim.reason}" if claim.reason else claim.status
 
 

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from nodeproof.model import window as windows
-from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.claim import Claim, Constant, ReportedBug
 from nodeproof.model.formula import SLACK, SYMBOLS, Term
 from nodeproof.model.problem import Problem
 
@@ -55,7 +55,10 @@ def parse(text: str, name: str, schema: Mapping[str, Json]) -> tuple[Claim, ...]
             raise document.problem((number, "id"), f"{entry['id']} occurs twice")
         ids.add(entry["id"])
         _check_ranges(document, number, entry)
-        _check_window(document, number, entry)
+        _check_window(document, (number, "window"), entry.get("window"))
+        if "reported" in entry:
+            _minors(document, (number, "reported", "versions"), entry["reported"]["versions"])
+            _check_window(document, (number, "reported", "window"), entry["reported"]["window"])
     return tuple(_claim(entry) for entry in document.value)
 
 
@@ -187,26 +190,25 @@ def _check_ranges(document: _Document, number: int, entry: Mapping[str, Json]) -
             )
 
 
-_NO_WINDOW = {"shape": "negative", "nominal": "0", "low": "0", "high": "0"}
-
-
-def _check_window(document: _Document, number: int, entry: Mapping[str, Json]) -> None:
+def _check_window(document: _Document, place: Place, window: Mapping[str, Json] | None) -> None:
     """Check that each formula is valid and uses existing symbols."""
-    for part, text in (entry.get("window") or {}).items():
+    if window is None:
+        return
+    for part, text in window.items():
         if part == "shape":
             continue
         try:
             unknown = Term.of(text).symbols - SYMBOLS.keys() - {SLACK}
         except ValueError as error:
-            raise document.problem((number, "window", part), f"not a formula: {error}") from None
+            raise document.problem((*place, part), f"not a formula: {error}") from None
         if unknown:
             valid_symbols = ", ".join([*SYMBOLS, SLACK])
             what = f"unknown symbol {min(unknown)}; the symbols are {valid_symbols}"
-            raise document.problem((number, "window", part), what)
+            raise document.problem((*place, part), what)
     try:
-        windows.formula(**entry.get("window", _NO_WINDOW))
+        windows.formula(**window)
     except ValueError as error:
-        raise document.problem((number, "window"), f"not a window: {error}") from None
+        raise document.problem(place, f"not a window: {error}") from None
 
 
 def _minors(document: _Document, path: Place, versions: str) -> frozenset[int]:
@@ -237,7 +239,14 @@ def _claim(entry: Mapping[str, Json]) -> Claim:
     constants = tuple(_constant(constant) for constant in entry["constants"])
     window = windows.formula(**entry["window"]) if "window" in entry else None
     lists = {name: tuple(entry[name]) for name in _LISTS if name in entry}
-    return Claim(**{**entry, **lists, "constants": constants, "window": window})
+    reported = _reported_bug(entry["reported"]) if "reported" in entry else None
+    return Claim(
+        **{**entry, **lists, "constants": constants, "window": window, "reported": reported},
+    )
+
+
+def _reported_bug(entry: Mapping[str, Json]) -> ReportedBug:
+    return ReportedBug(entry["issue"], entry["versions"], windows.formula(**entry["window"]))
 
 
 def _constant(entry: Mapping[str, Json]) -> Constant:

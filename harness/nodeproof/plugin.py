@@ -259,6 +259,13 @@ def claim(lab: Lab, judge: Judge) -> Expectations:
     from nodeproof.scenario.expectations import Expectation
 
     def of(claim: str, /) -> Expectation:
-        return Expectation(claim, judge.shipped_window(claim), lab.clear_s, judge, lab.wait_for)
+        return Expectation(
+            claim,
+            judge.shipped_window(claim),
+            judge.reported_bug(claim),
+            lab.clear_s,
+            judge,
+            lab.wait_for,
+        )
 
     return of

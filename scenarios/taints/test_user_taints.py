@@ -4,7 +4,9 @@ from nodeproof.scenario import Expectations, Lab, actions, faults, moments, need
 from nodeproof.scenario.kubernetes import tolerates
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
+SECOND_KEY = "example.com/second"
 EVICTION_S, SCHEDULING_S = 2, 15
+LONG_S, SHORT_S = 20, 5
 
 
 @needs(nodes=2, faulted=1, duration_s="4R + T + 10")
@@ -67,3 +69,18 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
                 )
         # Else the result proves nothing: the limiter would have a token for each node.
         lab.require(second_added, within_s=half_token_period_s, after=first_added)
+
+
+@needs(nodes=2, faulted=1, lasts="30")
+def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expectations) -> None:
+    node = lab.target
+    tolerations = [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]
+
+    with lab.record():
+        pod = lab.run(actions.run_pod(on=node, tolerations=tolerations))
+        with lab.inject(faults.taint(node, KEY, EFFECT)), lab.inject(faults.taint(node, SECOND_KEY, EFFECT)):
+            claim("taints.user-noexecute-shortest").expect(
+                pod.deletion,
+                within=windows.toleration(SHORT_S),
+                after=node.taint(SECOND_KEY, EFFECT).added,
+            )

@@ -48,6 +48,8 @@ NOT_READY = shipped("eviction/test_not_ready.py")
 DAEMONS, FLAGS = shipped("cordon/test_daemons.py"), shipped("eviction/test_admission_flags.py")
 LABELS, EDITS = shipped("scheduling/test_labels.py"), shipped("registration/test_edits.py")
 NEVER_REPORTED = shipped("manual_node/test_never_reported.py")
+REFUSED_EVICTION = shipped("taints/test_refused_eviction.py")
+ADDED_AGAIN = shipped("manual_node/test_added_again.py")
 GATHERED, USER_TAINTS = shipped("info/test_node_info.py"), shipped("taints/test_user_taints.py")
 RESTART = shipped("monitoring/test_controller_restart.py")
 LEAVE, STAY = (PARTITION,), (shipped("partition/test_recovery.py"),)
@@ -198,6 +200,7 @@ LEFT_ALONE = [
         marks=[
             falls("taints.scheduler-avoids", "taints.toleration-allows", "taints.user-noexecute-evicts"),
             falls("taints.user-noexecute-finite", "taints.user-noexecute-not-rate-limited"),
+            falls("taints.user-noexecute-shortest"),
         ],
         id="taints",
     ),
@@ -221,6 +224,13 @@ LEFT_ALONE = [
             falls("monitoring.startup-grace"),
         ],
         id="hand-made",
+    ),
+    pytest.param(
+        nobody_taints,
+        (ADDED_AGAIN, REFUSED_EVICTION),
+        set(),
+        marks=falls("manual-node.added-again", "taints.eviction-retried"),
+        id="hand-made again",
     ),
     pytest.param(
         nobody_taints, (DAEMONS,), set(), marks=falls("cordon.daemonset-still-scheduled"), id="daemons"

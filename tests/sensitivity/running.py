@@ -14,6 +14,7 @@ from nodeproof import proc
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.model.problem import Problem
 from nodeproof.report import rundir
+from nodeproof.report.digest import verdict_of
 from tests.sensitivity.bugs import Bug
 from tests.sensitivity.build import with_bug
 
@@ -82,7 +83,7 @@ def _tried(bug: Bug, run: Path, took_s: float, output: str) -> Tried:
     except Problem:
         rows = ()
     judged = [row for row in rows if row["code"] not in ("lab-lacks", "scaled", "not-applicable")]
-    fell = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "deviates")
+    fell = frozenset(str(row["claim"]) for row in judged if verdict_of(row).is_failure)
     stood = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "conforms") - fell
     codes = frozenset(str(row["code"]) for row in judged if row["code"])
     return Tried(bug, fell, stood, codes, took_s, output)

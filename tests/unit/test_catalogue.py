@@ -301,6 +301,34 @@ def test_window_of_a_claim_is_a_formula() -> None:
     assert window.high_arithmetic == "G + max(P, 1/E) + slack (12 + 2 + 0.5)"
 
 
+REPORTED = """\
+  reported:
+    issue: kubernetes/kubernetes#1
+    versions: ">=1.30,<1.40"
+    window: { shape: negative, nominal: "3P", low: "0", high: "3P" }
+"""
+
+
+def test_claim_names_the_bug_by_which_it_deviates() -> None:
+    (claim,) = parse(CLAIM + REPORTED, "f.yaml", SCHEMA)
+    assert claim.reported is not None
+    assert claim.reported.url == "https://github.com/kubernetes/kubernetes/issues/1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kubernetes#1", "kubernetes", "does not match"),
+        (">=1.30,<1.40", "1.30", "is not a range"),
+        ('nominal: "3P"', "nominal: Q", "unknown symbol Q"),
+    ],
+)
+def test_invalid_report_is_refused_with_its_position(old: str, new: str, message: str) -> None:
+    problem = refused(CLAIM + REPORTED.replace(old, new))
+    assert message in problem.what
+    assert problem.where.startswith("f.yaml:2")
+
+
 def test_claim_without_a_window_has_none() -> None:
     (claim,) = parse(CLAIM, "f.yaml", SCHEMA)
     with pytest.raises(Problem, match="has no window"):

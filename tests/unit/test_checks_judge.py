@@ -11,7 +11,7 @@ from nodeproof.checks.judge import judge
 from nodeproof.checks.observations import lasted
 from nodeproof.checks.settings import default_of
 from nodeproof.model import window as windows
-from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.claim import Claim, Constant, ReportedBug
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
@@ -49,6 +49,39 @@ def test_claim_that_assumes_a_default_is_unproven_without_it(
     claim, settings = replace(CLAIM, defaults=("kcm.nodeMonitorGracePeriod",)), configuration(flags_set=flags)
     assert label(partition(), claim=claim, settings=settings) == expected
     assert label(partition(), settings=settings) == "conforms"
+
+
+LATE_TAINT = ReportedBug("a/b#1", ">=1.30", windows.formula("period", "5", "4", "6 + slack"))
+NO_TAINT = replace(LATE_TAINT, window=windows.formula("negative", "8", "0", "8"))
+OF_NEWER = replace(LATE_TAINT, versions=">=1.99")
+
+
+@pytest.mark.parametrize(
+    ("taint_s", "bug", "expected"),
+    [
+        (0.15, LATE_TAINT, "conforms: fixed?"),
+        (0.15, OF_NEWER, "conforms"),
+        (5.0, LATE_TAINT, "deviates: reported"),
+        (5.0, OF_NEWER, "deviates"),
+        (5.0, NO_TAINT, "deviates"),
+        (9.0, LATE_TAINT, "deviates"),
+        (9.0, NO_TAINT, "deviates: reported"),
+    ],
+)
+def test_deviation_is_known_if_it_is_the_reported_one(
+    taint_s: float, bug: ReportedBug, expected: str
+) -> None:
+    assert label(partition(taint_s=taint_s), claim=replace(CLAIM, reported=bug)) == expected
+
+
+def test_deviation_that_may_be_the_reported_one_is_a_loaded_host() -> None:
+    story = loaded(partition(taint_s=5.9), late_s=0.6)
+    assert label(story, claim=CLAIM) == "deviates"
+    assert label(story, claim=replace(CLAIM, reported=LATE_TAINT)) == TOO_LOADED
+
+
+def test_check_without_a_window_matches_no_report() -> None:
+    assert LATE_TAINT.deviation(DEFAULT) is None
 
 
 def died(story: Story, *, expected: bool = False) -> Story:

@@ -13,11 +13,11 @@ import pytest
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
-from nodeproof.report import rundir
+from nodeproof.report import digest, rundir
 from nodeproof.report.digest import exit_code, named_claims, worst_by_claim
 from nodeproof.report.rundir import Row
 from tests.unit.sample_checks import CLAIM, GRACE
-from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, GAP, configuration
+from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, FIXED, GAP, KNOWN, configuration
 
 Json = Any
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
@@ -36,13 +36,14 @@ SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
 
 
 @pytest.mark.parametrize(
-    "verdict", [CONFORMS, DEVIATES, GAP, SCALED, conforms("9 looks", None, Measured("up"))]
+    "verdict", [CONFORMS, DEVIATES, KNOWN, FIXED, GAP, SCALED, conforms("9 looks", None, Measured("up"))]
 )
 def test_rows_match_the_published_schema(verdict: Verdict) -> None:
     rows = [rundir.row(claim("a.b", GRACE), "s.py::test_it", verdict, CONFIGURATION)]
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(rows)))
-    assert rows[0].keys() == rundir.ROW_FIELDS
+    assert rows[0].keys() - {"reported"} == rundir.ROW_FIELDS
+    assert digest.verdict_of(rows[0]).label == verdict.label
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,10 @@ def test_constant_missing_in_the_catalogue_is_a_problem() -> None:
         ([GAP], {"abort_reason": "no root"}, 3),
         ([GAP, DEVIATES], {"abort_reason": "no root"}, 1),
         ([DEVIATES], {"selected": []}, 1),
+        ([KNOWN, CONFORMS], {"named": ["a.b"]}, 0),
+        ([FIXED], {"named": ["a.b"]}, 0),
+        ([KNOWN, DEVIATES], {}, 1),
+        ([KNOWN, GAP], {}, 3),
         ([GAP], {"selected": []}, 0),
     ],
 )

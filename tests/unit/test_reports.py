@@ -16,7 +16,20 @@ from nodeproof import cli
 from nodeproof.model.verdict import Measured, conforms, deviates, unproven
 from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
 from tests.unit import synthetic_runs
-from tests.unit.synthetic_runs import CLAIMS, CONFORMS, CUT, FACTS, JUDGED, ROWS, WINDOW, tell
+from tests.unit.synthetic_runs import (
+    CLAIMS,
+    CONFORMS,
+    CUT,
+    FACTS,
+    FIXED,
+    JUDGED,
+    KNOWN,
+    ROWS,
+    SWAP,
+    TAINT,
+    WINDOW,
+    tell,
+)
 from tests.unit.test_page import Read
 
 Render = Callable[[Path], str]
@@ -59,6 +72,14 @@ XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run), CL
 ALL = HTML | TEXT | XML
 OF_A_RUN = {name: render for name, render in ALL.items() if name not in ("table", "last lines")}
 """Reports of the run itself, and not only of its rows."""
+
+
+@pytest.mark.parametrize("render", ALL.values(), ids=ALL)
+def test_known_deviation_is_shown_with_its_issue_and_fails_nothing(tmp_path: Path, render: Render) -> None:
+    run = tell(tmp_path / "run", [(CUT, TAINT, KNOWN), (CUT, SWAP, FIXED)])
+    text = render(run)
+    assert "deviates: reported" in text or "known and reported" in text
+    assert "<failure" not in text
 
 
 @pytest.fixture

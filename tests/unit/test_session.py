@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from nodeproof.checks.settings import default_of
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.leases import InUse
 from nodeproof.model import window as windows
+from nodeproof.model.claim import ReportedBug
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import Needs
 from nodeproof.model.plan import Size
@@ -119,7 +120,15 @@ class Calls:
 
 
 def expectation(calls: Calls, window: WindowSpec | None = None) -> Expectation:
-    return Expectation("a.claim", window, MARGIN_S, calls.register, calls.wait)
+    return Expectation("a.claim", window, None, MARGIN_S, calls.register, calls.wait)
+
+
+def test_event_is_awaited_as_long_as_a_known_bug_may_delay_it() -> None:
+    calls, bug = Calls(), ReportedBug("a/b#1", ">=1.30", windows.absence_for("3P"))
+    known = replace(expectation(calls), reported=bug)
+    check = known.expect(TAINT.added, within=windows.taint_pass(), after=NODE.unknown)
+    deviation = TAINT.added.never_after(NODE.unknown, bug.window)
+    assert calls.of == [("register a.claim", check), ("wait", check), ("wait", deviation)]
 
 
 def test_expectation_is_registered_before_the_wait() -> None:

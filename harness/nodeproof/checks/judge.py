@@ -38,10 +38,33 @@ def judge(claim: Claim, check: Check, history: History, configuration: Configura
     check that raises an exception gets the verdict `check-failed` and does not affect other judgments.
     """
     try:
-        return _judge(claim, check, history, configuration)
+        verdict = _judge(claim, check, history, configuration)
+        return _compare_with_report(verdict, claim, check, history, configuration)
     except Exception as error:
         reason = f"check {check.name} of {claim.id} failed: {type(error).__name__}: {error}"
         return unproven("check-failed", reason)
+
+
+def _compare_with_report(
+    verdict: Verdict, claim: Claim, check: Check, history: History, configuration: Configuration
+) -> Verdict:
+    """Name the bug, if it explains a deviation, or if a version that was reported to have it conforms."""
+    bug = claim.reported
+    if bug is None or not verdict.is_proven or not includes(bug.versions, configuration.kubernetes_version):
+        return verdict
+    deviation = bug.deviation(check)
+    if deviation is None:
+        return verdict
+    if verdict.outcome == "conforms":
+        reason = f"{verdict.reason}; {bug.issue} reports a bug here: fixed?"
+        return replace(verdict, reason=reason, reported=bug.issue)
+    as_reported = _judge(claim, deviation, history, configuration)
+    if as_reported.code == "host-too-loaded":
+        # Whether the deviation is the reported one is uncertain, so it must not fail a run.
+        return as_reported
+    if as_reported.outcome != "conforms":
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason}; {bug.issue} reports this", reported=bug.issue)
 
 
 def _judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:

@@ -10,6 +10,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from nodeproof.model.judgment import Check
 from nodeproof.model.verdict import Agreement, Outcome, Page, Verdict
 from nodeproof.model.window import WindowSpec
 
@@ -54,6 +55,31 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class ReportedBug:
+    """A bug of Kubernetes by which a claim deviates, as somebody reported.
+
+    `issue` is `owner/repository#number`, `versions` the range of versions that have the bug. `window` is when
+    the event of the claim's check occurs instead; of the shape `negative`, when it still has not.
+    """
+
+    issue: str
+    versions: str
+    window: WindowSpec
+
+    @property
+    def url(self) -> str:
+        """The address of the issue."""
+        return f"https://github.com/{self.issue.replace('#', '/issues/')}"
+
+    def deviation(self, check: Check) -> Check | None:
+        """Return the check of the reported deviation; None if the claim's check bounds no event."""
+        if check.name != "after":
+            return None
+        name = "never" if self.window.args["shape"] == "negative" else "after"
+        return Check(name, {**check.args, "window": self.window.to_json()})
+
+
+@dataclass(frozen=True)
 class Claim:
     """One row of the catalogue.
 
@@ -62,6 +88,7 @@ class Claim:
     then describes the source of Kubernetes. `drift` describes a known difference between page and source; it
     never affects the verdict. `versions` is the range of Kubernetes versions in which the statement holds.
     `window` is the time after its anchor in which a timing claim's event may occur, if its YAML has one.
+    `reported` is a bug by which it is known to deviate.
     `measure` describes how to judge a planned claim, `upstream_tests` lists the tests of Kubernetes for it,
     `defaults` the flags and fields (`kubelet.maxPods`) that must have their defaults.
     """
@@ -77,6 +104,7 @@ class Claim:
     sources: tuple[str, ...]
     drift: str = ""
     window: WindowSpec | None = None
+    reported: ReportedBug | None = None
     status: Status = "judged"
     reason: str = ""
     tier: Tier = "process"

@@ -59,7 +59,8 @@ class Verdict:
     """The outcome of one judgment.
 
     `code` is set exactly if `outcome` is unproven (ValueError otherwise). `last_state` is the last recorded
-    state of the judged object, to help explain a failure.
+    state of the judged object, to help explain a failure. `reported` is the issue of a bug that explains a
+    deviation, or by which a version that conforms was known to deviate.
     """
 
     outcome: Outcome
@@ -68,6 +69,7 @@ class Verdict:
     window: Window | None = None
     measured: Measured | None = None
     last_state: str = ""
+    reported: str = ""
 
     def __post_init__(self) -> None:
         if (self.outcome == "unproven") != bool(self.code):
@@ -79,18 +81,35 @@ class Verdict:
         return self.outcome == "unproven" and self.code in SKIP_CODES
 
     @property
+    def is_proven(self) -> bool:
+        """Whether the evidence sufficed."""
+        return self.outcome != "unproven"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it deviates as reported; this fails no run."""
+        return self.outcome == "deviates" and bool(self.reported)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it deviates, and not as reported."""
+        return self.outcome == "deviates" and not self.reported
+
+    @property
     def label(self) -> str:
-        """`conforms`, `deviates`, or `unproven: code`."""
+        """`conforms`, `deviates`, `unproven: code`, `deviates: reported` or `conforms: fixed?`."""
+        if self.reported:
+            return f"{self.outcome}: {'reported' if self.is_known else 'fixed?'}"
         return f"unproven: {self.code}" if self.outcome == "unproven" else self.outcome
 
     @property
     def rank(self) -> int:
-        """Precedence among the verdicts of one scenario: deviates, other unproven, skip, conforms."""
+        """Precedence among the verdicts of one scenario: deviates, other unproven, known, skip, conforms."""
         if self.outcome == "deviates":
-            return 0
+            return 2 if self.is_known else 0
         if self.outcome == "unproven":
-            return 2 if self.is_skip else 1
-        return 3
+            return 3 if self.is_skip else 1
+        return 4
 
     def to_json(self) -> Mapping[str, Json]:
         """Return the verdict's part of a `verdicts.json` row."""
@@ -101,6 +120,7 @@ class Verdict:
             "window": self.window.to_json() if self.window else None,
             "measured": {"value": self.measured.value, "unit": self.measured.unit} if self.measured else None,
             "last_state": self.last_state,
+            **({"reported": self.reported} if self.reported else {}),
         }
 
 

@@ -33,6 +33,8 @@ _FROM_VERDICTS = frozenset({"timeline", "rates", "verdicts", "judgments"})
 """Names of the attachments that are made from the verdicts."""
 NEW, STANDING = "deviates: new", "deviates: since an earlier run"
 NEW_BESIDE_DRIFT = "deviates: new, where page and code are known to differ"
+KNOWN = "known issues: deviates as reported"
+_CATEGORY_STATUSES = {KNOWN: "skipped"}
 _STATUSES = {"conforms": "passed", "deviates": "failed", "unproven": "broken"}
 
 
@@ -55,6 +57,12 @@ def links(claims: Iterable[str]) -> Iterator[tuple[str, str]]:
     for section in dict.fromkeys(sections.section_of(claim) for claim in sorted(set(claims))):
         if section.address:
             yield section.address, f"Kubernetes: {section.title}"
+
+
+def issues(claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tuple[str, str]]:
+    """Yield address and name of the issues by which claims are known to deviate."""
+    bugs = (catalogue[claim].reported for claim in sorted(set(claims)) if claim in catalogue)
+    yield from dict.fromkeys((bug.url, bug.issue) for bug in bugs if bug)
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ def status_of(verdicts: Collection[Verdict]) -> str:
     if not verdicts:
         return "broken"
     decisive = worst(verdicts)
-    return "skipped" if decisive.is_skip else _STATUSES[decisive.outcome]
+    is_skipped = decisive.is_skip or decisive.is_known
+    return "skipped" if is_skipped else _STATUSES[decisive.outcome]
 
 
 def new_result(
@@ -99,7 +108,10 @@ def new_result(
         "start": at_ms,
         "stop": at_ms,
         "labels": [{"name": name, "value": value} for name, value in labels(nodeid, claims, catalogue)],
-        "links": [{"type": "link", "url": address, "name": name} for address, name in links(claims)],
+        "links": [
+            {"type": "link", "url": address, "name": name}
+            for address, name in (*links(claims), *issues(claims, catalogue))
+        ],
         "attachments": [],
     }
 
@@ -188,7 +200,9 @@ def addresses(run: Path) -> Mapping[str, str]:
 def deviation_categories(
     run: Digest, earlier: Mapping[str, Since], catalogue: Mapping[str, Claim]
 ) -> list[Json]:
-    """Return the categories of the deviating scenarios, new deviations first; the newest one counts.
+    """Return the categories of the deviating scenarios: new deviations, those of earlier runs, known ones.
+
+    The first that applies to a scenario counts.
 
     A known difference between page and code excuses no deviation, as verdicts are about the version that ran;
     but the catalogue may be wrong about a new version.
@@ -196,13 +210,20 @@ def deviation_categories(
     by_scenario: dict[str, set[str]] = {}
     for row in run.rows:
         if row["verdict"] == "deviates":
-            category = _category(row["claim"], earlier, catalogue)
+            is_known = digest.verdict_of(row).is_known
+            category = KNOWN if is_known else _category(row["claim"], earlier, catalogue)
             by_scenario.setdefault(row["scenario"], set()).add(category)
-    by_category: dict[str, list[str]] = {NEW: [], NEW_BESIDE_DRIFT: [], STANDING: []}
+    by_category: dict[str, list[str]] = {NEW: [], NEW_BESIDE_DRIFT: [], STANDING: [], KNOWN: []}
     for scenario, categories in sorted(by_scenario.items()):
         by_category[next(name for name in by_category if name in categories)].append(scenario)
     return [
-        {"name": name, "expand": True, "matchers": [_matcher(scenario) for scenario in scenarios]}
+        {
+            "name": name,
+            "expand": True,
+            "matchers": [
+                _matcher(scenario, _CATEGORY_STATUSES.get(name, "failed")) for scenario in scenarios
+            ],
+        }
         for name, scenarios in by_category.items()
         if scenarios
     ]
@@ -214,7 +235,7 @@ def _category(claim: str, earlier: Mapping[str, Since], catalogue: Mapping[str, 
     return NEW_BESIDE_DRIFT if claim in catalogue and catalogue[claim].drift else NEW
 
 
-def _matcher(scenario: str) -> Json:
+def _matcher(scenario: str, status: str) -> Json:
     # JavaScript allows fewer escapes than Python's `re.escape` makes.
     pattern = re.sub(r"([\\^$.*+?()[\]{}|/])", r"\\\1", scenario)
-    return {"statuses": ["failed"], "labels": {SCENARIO: f"^{pattern}$"}}
+    return {"statuses": [status], "labels": {SCENARIO: f"^{pattern}$"}}

@@ -103,18 +103,20 @@ class Comparison:
         return tuple(line for line in self.changes if self._is_regression(*line.entries))
 
     def _is_regression(self, before: Entry | None, after: Entry | None) -> bool:
-        """Return whether a claim conformed and deviates, or was proven and should have been again.
+        """Return whether a claim deviates that did not, or was proven and should have been again.
+
+        A known deviation is none here.
 
         A claim that the later run does not have counts if that run is not whole. A lab kind, profile and
         version that could prove a claim can prove it again.
         """
-        if before is None or before.state not in PROVEN:
+        if before is None or before.state not in (*PROVEN, "known"):
             return False
         if after is None:
             return not self.runs[-1].is_whole
         if after.state == "skipped":
             return without_source(self.runs[0].setup) == without_source(self.runs[-1].setup)
-        return after.state == "open" or (before.state, after.state) == PROVEN
+        return after.state == "open" or (after.state == "deviates" and before.state != "deviates")
 
     @cached_property
     def settings(self) -> tuple[tuple[str, str, str], ...]:

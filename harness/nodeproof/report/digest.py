@@ -21,11 +21,18 @@ from nodeproof.report.rundir import Row, RunFacts, StoredRun
 from nodeproof.report.sections import Section, sections
 
 Json = Any
-State = Literal["deviates", "open", "skipped", "conforms", "silent"]
-"""A claim's state in a run: `open` should have been proven and was not, `skipped` cannot be proven by this
-run, `silent` is not judged.
+State = Literal["deviates", "open", "known", "skipped", "conforms", "silent"]
+"""A claim's state in a run: `open` should have been proven and was not, `known` deviates as reported,
+`skipped` cannot be proven by this run, `silent` is not judged.
 """
-SIGNS: Mapping[State, str] = {"deviates": "✗", "open": "?", "skipped": "○", "conforms": "✓", "silent": "·"}
+SIGNS: Mapping[State, str] = {
+    "deviates": "✗",
+    "open": "?",
+    "known": "≠",
+    "skipped": "○",
+    "conforms": "✓",
+    "silent": "·",
+}
 """A sign for each state, so that colour is not the only difference."""
 CONFORMS, DEVIATES, ABORTED, UNPROVEN = 0, 1, 2, 3
 MAX_EARLIER_RUNS = 50
@@ -35,7 +42,13 @@ _CLAIM = "--claim"
 
 def verdict_of(row: Row) -> Verdict:
     """Return a row's outcome, code and reason; its window and measured value stay in the row."""
-    return Verdict(row["verdict"], row["code"] or "", row["reason"], last_state=row["last_state"])
+    return Verdict(
+        row["verdict"],
+        row["code"] or "",
+        row["reason"],
+        last_state=row["last_state"],
+        reported=row.get("reported", ""),
+    )
 
 
 def state_of(row: Row) -> State:
@@ -43,7 +56,7 @@ def state_of(row: Row) -> State:
     verdict = verdict_of(row)
     if verdict.outcome == "unproven":
         return "skipped" if verdict.is_skip else "open"
-    return verdict.outcome
+    return "known" if verdict.is_known else verdict.outcome
 
 
 def measured_of(row: Row) -> str:
@@ -113,15 +126,21 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
 
 def _rank_across_scenarios(row: Row) -> int:
     verdict = verdict_of(row)
-    return 4 if verdict.is_skip else verdict.rank
+    return 5 if verdict.is_skip else verdict.rank
 
 
 def totals(worst: Iterable[Row]) -> str:
-    """Count claims by their worst verdict: `conforms 12  deviates 0  unproven 3 (scaled: 2, gap: 1)`."""
+    """Count claims by their worst verdict: `conforms 12  deviates 0  unproven 3 (scaled: 2, gap: 1)`.
+
+    Claims that deviate as reported, and those that do not any more, follow if there are any.
+    """
     worst = list(worst)
-    outcomes = Counter(row["verdict"] for row in worst)
+    verdicts = [verdict_of(row) for row in worst]
+    outcomes = Counter("reported" if verdict.is_known else verdict.outcome for verdict in verdicts)
+    outcomes["fixed?"] = sum(bool(verdict.reported) and not verdict.is_known for verdict in verdicts)
     codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
-    counts = "  ".join(f"{name} {outcomes[name]}" for name in ("conforms", "deviates", "unproven"))
+    names = ["conforms", "deviates", *(name for name in ("reported", "fixed?") if outcomes[name]), "unproven"]
+    counts = "  ".join(f"{name} {outcomes[name]}" for name in names)
     return f"{counts} {count_codes(codes)}".rstrip()
 
 
@@ -141,19 +160,19 @@ def exit_code(
 ) -> int:
     """Return the exit code of a run.
 
-    1 if a claim deviates; else 3 if a selected claim is unproven and not skipped; else 2 if the run was
-    aborted; else 3 if a claim `named` by the user is not proven, a selected one has no verdict, or the run is
-    not whole; else 0.
+    1 if a claim deviates, and not as reported; else 3 if a selected claim is unproven and not skipped; else
+    2 if the run was aborted; else 3 if a claim `named` by the user is not proven, a selected one has no
+    verdict, or the run is not whole; else 0.
     """
     verdicts = {claim: verdict_of(row) for claim, row in worst_by_claim(rows).items()}
-    if any(verdict.outcome == "deviates" for verdict in verdicts.values()):
+    if any(verdict.is_failure for verdict in verdicts.values()):
         return DEVIATES
     judged = [verdicts[claim] for claim in selected if claim in verdicts]
     if any(verdict.outcome == "unproven" and not verdict.is_skip for verdict in judged):
         return UNPROVEN
     if abort_reason:
         return ABORTED
-    proven = {claim for claim, verdict in verdicts.items() if verdict.outcome == "conforms"}
+    proven = {claim for claim, verdict in verdicts.items() if verdict.is_proven}
     is_complete = is_whole and proven.issuperset(named) and verdicts.keys() >= set(selected)
     return CONFORMS if is_complete else UNPROVEN
 
@@ -243,7 +262,11 @@ class Entry:
     @property
     def differs(self) -> bool:
         """Whether page and code are known to differ, and the cluster does not deviate."""
-        return bool(self.rows) and self.state != "deviates" and self.rows[0]["page"]["agreement"] == "differs"
+        return (
+            bool(self.rows)
+            and self.state not in ("deviates", "known")
+            and self.rows[0]["page"]["agreement"] == "differs"
+        )
 
     @property
     def drift(self) -> str:
@@ -490,7 +513,7 @@ def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[
     Only runs of the same lab kind, profile and user's settings count, of any version: a deviation of another
     version is of interest. Runs that cannot be read, and shards, do not count.
     """
-    pending = {claim for claim, row in worst_by_claim(rows).items() if row["verdict"] == "deviates"}
+    pending = {claim for claim, row in worst_by_claim(rows).items() if verdict_of(row).is_failure}
     chains = {claim: [facts] for claim in pending}
     conformed: dict[str, RunFacts] = {}
     for earlier, outcomes in _earlier_runs(rundir.recorded_run(run), facts) if pending else ():
@@ -520,8 +543,8 @@ def _earlier_runs(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Mappin
     for *_order, folder, earlier in runs[:MAX_EARLIER_RUNS]:
         with contextlib.suppress(Problem):
             worst = worst_by_claim(rundir.read_verdicts(folder))
-            outcomes = {claim: row["verdict"] for claim, row in worst.items()}
-            yield earlier, {claim: outcome for claim, outcome in outcomes.items() if outcome != "unproven"}
+            proven = ("conforms", "deviates")
+            yield earlier, {claim: row["verdict"] for claim, row in worst.items() if state_of(row) in proven}
 
 
 def _began(run: RunFacts, latest: RunFacts) -> str:

@@ -1,9 +1,10 @@
 """A run as JUnit XML: a test suite for each heading of the page, a test case for each claim.
 
-A claim that deviates is a failure; one that should have been proven is an error; one that this lab, profile
-or version cannot prove is skipped, with the reason. Claims that the run was not to judge are left out. A run
-that is not whole has an error that says so, because its other cases do not show what was lost. A claim that a
-scenario without a verdict was to judge is an error, too, unless it deviates.
+A claim that deviates is a failure; one that should have been proven is an error; one that deviates as
+reported, or that this lab, profile or version cannot prove, is skipped, with the reason. Claims that the run
+was not to judge are left out. A run that is not whole has an error that says so, because its other cases do
+not show what was lost. A claim that a scenario without a verdict was to judge is an error, too, unless it
+deviates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from nodeproof.report.rundir import Row
 FILE = "junit.xml"
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 documents cannot contain, even escaped (its production 2)."""
-_ELEMENTS: Mapping[State, str] = {"deviates": "failure", "open": "error", "skipped": "skipped"}
+_ELEMENTS: Mapping[State, str] = {
+    "deviates": "failure",
+    "open": "error",
+    "known": "skipped",
+    "skipped": "skipped",
+}
 _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 

@@ -30,6 +30,7 @@ EVIDENCE = ("timeline.svg", "rates.svg", "timeline.png", "rates.png", "history.j
 LABELS: Mapping[State, str] = {
     "deviates": "deviate",
     "open": "should have been proven",
+    "known": "known and reported",
     "skipped": "cannot be proven here",
     "conforms": "conform",
     "silent": "not judged",
@@ -194,6 +195,11 @@ class View:
     def deviating(self) -> Sequence[Entry]:
         """Claims that deviate, in the order of the Kubernetes page."""
         return self._in("deviates")
+
+    @property
+    def known(self) -> Sequence[Entry]:
+        """Claims that deviate as reported."""
+        return self._in("known")
 
     @property
     def open(self) -> Sequence[Entry]:

@@ -68,7 +68,7 @@ def render(
 
 def _group(row: Row) -> int:
     verdict = verdict_of(row)
-    return 2 if verdict.outcome == "conforms" else 1 if verdict.is_skip else 0
+    return 2 if verdict.outcome == "conforms" else 1 if verdict.is_skip or verdict.is_known else 0
 
 
 def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
@@ -94,16 +94,19 @@ def last_lines(
     Unproven claims that the user `named` are listed even if this lab or profile cannot prove them.
     """
     worst = worst_by_claim(rows)
-    deviating = sorted(claim for claim, row in worst.items() if row["verdict"] == "deviates")
+    deviating = sorted(claim for claim, row in worst.items() if verdict_of(row).is_failure)
+    reported = sorted(claim for claim, row in worst.items() if verdict_of(row).reported)
     unproven = [row for row in worst.values() if row["verdict"] == "unproven"]
     still_open = [row for row in unproven if not verdict_of(row).is_skip or row["claim"] in named]
     for claim in deviating:
         yield f"deviates: {on_terminal(claim)}"
-        scenarios = [
-            row["scenario"] for row in rows if row["claim"] == claim and row["verdict"] == "deviates"
-        ]
+        scenarios = [row["scenario"] for row in rows if row["claim"] == claim and verdict_of(row).is_failure]
         describe = _describe if len(deviating) <= MAX_DETAILED else _describe_briefly
         yield from describe(worst[claim], (since or {}).get(claim), list(dict.fromkeys(scenarios)))
+        yield ""
+    for claim in reported:
+        yield f"{verdict_of(worst[claim]).label}: {on_terminal(claim)}"
+        yield from wrapped(worst[claim]["reason"], _REASON)
         yield ""
     yield from _open(still_open)
     yield from _skipped([row for row in unproven if row not in still_open])

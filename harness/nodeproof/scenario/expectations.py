@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from nodeproof.model.claim import ReportedBug
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import WindowSpec, longer
@@ -24,11 +25,13 @@ class Expectation:
     Args:
         claim: id of the claim.
         window: the window in the claim's YAML, if it has one.
+        reported: the known bug of the claim, if it has one.
         margin_s: how much longer (s) than its window an absence is recorded: more than any slack.
     """
 
     claim: str
     window: WindowSpec | None
+    reported: ReportedBug | None
     margin_s: float
     register: Register
     wait: Callable[[Check], object]
@@ -38,7 +41,8 @@ class Expectation:
     ) -> Check:
         """Register an event or a check, and wait until it is decided or its window has passed.
 
-        The verdict is computed when the scenario ends; the wait only keeps the recording running.
+        The verdict is computed when the scenario ends; the wait only keeps the recording running. Where an
+        event that came in time would end it, a late one is awaited as long as a known bug may delay it.
 
         Args:
             event: a moment, with `after`; or a check that has its anchor and window.
@@ -50,6 +54,9 @@ class Expectation:
         """
         check = self.expect_later(event, within=within, after=after)
         self.wait(check)
+        deviation = self.reported and self.reported.deviation(check)
+        if deviation:
+            self.wait(deviation)
         return check
 
     def expect_later(

@@ -13,7 +13,7 @@ import pytest
 import nodeproof
 from nodeproof import catalogue
 from nodeproof.checks.judge import judge, unexpected_exit
-from nodeproof.model.claim import Claim
+from nodeproof.model.claim import Claim, ReportedBug
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, History
 from nodeproof.model.judgment import Check, Judgment
@@ -74,6 +74,10 @@ class Judge:
     def shipped_window(self, claim: str) -> WindowSpec | None:
         """Return the window in the claim's YAML, if it has one."""
         return self.claims[claim].window if claim in self.claims else None
+
+    def reported_bug(self, claim: str) -> ReportedBug | None:
+        """Return the known bug in the claim's YAML, if it has one."""
+        return self.claims[claim].reported if claim in self.claims else None
 
 
 @dataclass(frozen=True)

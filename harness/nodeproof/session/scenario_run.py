@@ -133,7 +133,8 @@ class ScenarioRun:
         judged = close(self.claims, judge.judgments, history, configuration, broken)
         scenario_report.store(session.run_folder, self.nodeid, judged, session.claims, configuration, history)
         scenario_report.attach(session.run_folder, self.nodeid, judged, configuration)
-        is_expected = error is None and judged.worst().outcome == "conforms"
+        worst = judged.worst()
+        is_expected = error is None and (worst.outcome == "conforms" or worst.is_known)
         provider = session.lab_provider()
         if provider.lab is not None:
             provider.lab.last_taint_t = scenario_report.last_no_execute_taint(history)
@@ -239,10 +240,12 @@ def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: boo
 def _raise_outcome(judged: JudgedScenario, text: str, error: Exception | None) -> None:
     __tracebackhide__ = True
     verdict = judged.worst()
-    if verdict.outcome == "deviates":
+    if verdict.is_failure:
         pytest.fail(text, pytrace=False)
     if error is not None:
         raise Unproven(text) from error
+    if verdict.is_known:
+        pytest.xfail(text)
     if verdict.is_skip:
         pytest.skip(text)
     if verdict.outcome == "unproven":
