@@ -10,7 +10,7 @@ STARTUP_GRACE = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + sla
 """The grace period counts from creationTimestamp, which has no fraction of a second."""
 
 
-@needs(nodes=2, lasts="2S + 15")
+@needs(nodes=2, duration_s="2S + 15")
 def test_node_added_again_has_a_startup_grace_period_of_its_own(lab: Lab, claim: Expectations) -> None:
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     body = {"metadata": {"name": node}}

@@ -22,7 +22,7 @@ def refusal(name: str, pod: str) -> tuple[Any, Any]:
     return {"metadata": metadata, "spec": policy}, {"metadata": metadata, "spec": binding}
 
 
-@needs(nodes=2, faulted=1, lasts="50")
+@needs(nodes=2, faulted=1, duration_s="50")
 def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
     node, name = lab.target, f"refused-{uuid.uuid4().hex[:8]}"
     retried = claim("taints.eviction-retried")
@@ -43,4 +43,4 @@ def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
             retried.expect_later(
                 checks.counted(attempt, 1, 99, after=moments.recording_began(), until=permission.begun)
             )
-            retried.expect(pod.deletion, within=windows.prompt(RETRY_S), after=permission.ended)
+            retried.expect(pod.deletion, within=windows.up_to(RETRY_S), after=permission.ended)

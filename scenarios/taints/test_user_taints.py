@@ -71,7 +71,7 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
         lab.require(second_added, within_s=half_token_period_s, after=first_added)
 
 
-@needs(nodes=2, faulted=1, lasts="30")
+@needs(nodes=2, faulted=1, duration_s="30")
 def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     tolerations = [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]
