@@ -10,6 +10,7 @@ import pytest
 
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.report import comparison, digest, versions
+from nodeproof.report.digest import Digest
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
 
 SCENARIO = "a.py::test_a"
@@ -17,14 +18,19 @@ OLD, NEW = "v1.31.9", "v1.36.3"
 NOT_YET = unproven("not-applicable", "the claim holds for >=1.32")
 
 
-def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
-    """Return the page about one claim on an old and a new version."""
-    runs = [
+def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
+    """Return runs of one claim on an old and a new version."""
+    return [
         digest.read(
             tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version))
         )
         for version, verdict in zip((OLD, NEW), verdicts, strict=True)
     ]
+
+
+def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
+    """Return the page about one claim on an old and a new version."""
+    runs = runs_of(folder, claim, *verdicts)
     return versions.render(comparison.compare(runs, CLAIMS))
 
 
@@ -61,6 +67,18 @@ def test_page_shows_medians_that_differ_by_more_than_noise(
         render(tmp_path, DETECTION, measured(40.0), measured(after_s)), "Median times that differ"
     )
     assert (DETECTION in medians) is is_shown
+
+
+@pytest.mark.parametrize(
+    ("minor", "is_shown"), [("1.31", False), ("1.32", True), ("1.36", True), ("1.37", False)]
+)
+def test_page_shows_changes_between_the_versions_of_the_runs(
+    tmp_path: Path, minor: str, is_shown: bool
+) -> None:
+    claims = {TAINT: replace(CLAIMS[TAINT], changed={minor: "another event (PR 1)"})}
+    runs = runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)
+    changes = section(versions.render(comparison.compare(runs, claims)), "Changes that no verdict shows")
+    assert ("another event (PR 1)" in changes) is is_shown
 
 
 def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
