@@ -15,7 +15,13 @@ require k8s.io/component-base v0.0.0
 
 replace k8s.io/component-base => ./staging/src/k8s.io/component-base
 """
-_AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false")
+_SETTINGS = (
+    "user.name=test",
+    "user.email=test@example.com",
+    "commit.gpgsign=false",
+    "maintenance.auto=false",
+)
+"""Without them, Git packs a large repository in the background, and so changes its files."""
 
 
 def write_checkout(folder: Path) -> Path:
@@ -37,7 +43,8 @@ def write_checkout(folder: Path) -> Path:
 
 def git(folder: Path, *arguments: str) -> str:
     """Run Git in a folder; return its output."""
-    return proc.run(["git", "-C", str(folder), *_AUTHOR, *arguments], timeout_s=60).stdout.strip()
+    options = [option for setting in _SETTINGS for option in ("-c", setting)]
+    return proc.run(["git", "-C", str(folder), *options, *arguments], timeout_s=60).stdout.strip()
 
 
 def commit(folder: Path, tag: str = "") -> str:
