@@ -166,8 +166,8 @@ sensitivity-ten: setup
 false-alarms: setup ## the fast profile N times on the unaltered build, a quarter of them on a busy machine: nothing may deviate
 	@$(BIN)/python -m tests.false_alarms --rounds $(N)
 
-versions: setup ## the fast profile on the newest patch of each supported minor, side by side: docs/versions.md
-	@$(BIN)/python -m infra.versions $(RUNS)
+versions: setup ## the fast profile on the newest patch of each supported minor, side by side: docs/versions.md; RUNS="...": of these runs alone
+	@$(BIN)/python -m infra.versions $(ARGS) $(RUNS)
 
 times: setup ## ship how long the scenarios of a run took: RUN=reports/out/latest
 	@$(BIN)/python -m infra.times $(RUN)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from infra.versions import in_order, reusable
+from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.report import comparison, digest, versions
+from nodeproof.report.digest import Digest
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
 
 SCENARIO = "a.py::test_a"
@@ -17,14 +21,19 @@ OLD, NEW = "v1.31.9", "v1.36.3"
 NOT_YET = unproven("not-applicable", "the claim holds for >=1.32")
 
 
-def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
-    """Return the page about one claim on an old and a new version."""
-    runs = [
+def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
+    """Return runs of one claim on an old and a new version."""
+    return [
         digest.read(
             tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version))
         )
         for version, verdict in zip((OLD, NEW), verdicts, strict=True)
     ]
+
+
+def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
+    """Return the page about one claim on an old and a new version."""
+    runs = runs_of(folder, claim, *verdicts)
     return versions.render(comparison.compare(runs, CLAIMS))
 
 
@@ -63,6 +72,18 @@ def test_page_shows_medians_that_differ_by_more_than_noise(
     assert (DETECTION in medians) is is_shown
 
 
+@pytest.mark.parametrize(
+    ("minor", "is_shown"), [("1.31", False), ("1.32", True), ("1.36", True), ("1.37", False)]
+)
+def test_page_shows_changes_between_the_versions_of_the_runs(
+    tmp_path: Path, minor: str, is_shown: bool
+) -> None:
+    claims = {TAINT: replace(CLAIMS[TAINT], changed={minor: "another event (PR 1)"})}
+    runs = runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)
+    changes = section(versions.render(comparison.compare(runs, claims)), "Changes that no verdict shows")
+    assert ("another event (PR 1)" in changes) is is_shown
+
+
 def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
     page: dict[str, bool | str] = {
         "v1.24": True,
@@ -81,3 +102,43 @@ def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
 def test_only_sentences_that_were_not_true_are_shown(page: Mapping[str, bool | str], is_shown: bool) -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], page=page)}
     assert bool(list(versions.untrue_sentences(claims))) is is_shown
+
+
+def run_with(folder: Path, version: str, **changed: Any) -> Digest:
+    """Return a run of a version with other facts; `ended=""` makes it one that was killed."""
+    facts = replace(FACTS, kubernetes_version=version, **changed)
+    return digest.read(tell(folder / str(len([*folder.iterdir()])), [(SCENARIO, TAINT, CONFORMS)], facts))
+
+
+def test_runs_are_ordered_by_version_not_by_text(tmp_path: Path) -> None:
+    runs = [run_with(tmp_path, version) for version in ("v1.37.2", "v1.36.10", "v1.36.3")]
+    assert [run.kubernetes_version for run in in_order(runs)] == ["v1.36.3", "v1.36.10", "v1.37.2"]
+
+
+@pytest.mark.parametrize(
+    ("version", "changed", "reason"),
+    [
+        (OLD, {"ended": ""}, "not whole"),
+        (OLD, {"profile": "documented"}, "documented is not process fast"),
+        (OLD, {"overrides": ("--set kubelet.maxPods=50",)}, "maxPods=50 is not"),
+        (NEW, {}, "two runs"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(
+    tmp_path: Path, version: str, changed: Mapping[str, Any], reason: str
+) -> None:
+    runs = [run_with(tmp_path, NEW), run_with(tmp_path, version, **changed)]
+    with pytest.raises(Problem, match=reason):
+        in_order(runs)
+
+
+def test_only_a_whole_run_of_the_same_setup_is_reused(tmp_path: Path) -> None:
+    run = run_with(tmp_path, NEW)
+    others = [
+        run_with(tmp_path, OLD),
+        run_with(tmp_path, NEW, lab="libvirt"),
+        run_with(tmp_path, NEW, overrides=("--set kubelet.maxPods=50",)),
+        run_with(tmp_path, NEW, ended=""),
+    ]
+    assert reusable([run, *others], (NEW, "process", "fast")) is run
+    assert reusable(others, (NEW, "process", "fast")) is None

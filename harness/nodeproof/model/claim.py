@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
@@ -87,6 +87,7 @@ class Claim:
     mention it, else to a remark. A remark starts with CONTRARY if the page contradicts the statement, which
     then describes the source of Kubernetes. `drift` describes a known difference between page and source; it
     never affects the verdict. `versions` is the range of Kubernetes versions in which the statement holds.
+    `changed` maps a minor to what it changed in what a scenario observes, with the pull request.
     `window` is the time after its anchor in which a timing claim's event may occur, if its YAML has one.
     `reported` is a bug by which it is known to deviate.
     `measure` describes how to judge a planned claim, `upstream_tests` lists the tests of Kubernetes for it,
@@ -112,6 +113,7 @@ class Claim:
     measure: str = ""
     upstream_tests: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
+    changed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def page_versions(self) -> tuple[str, ...]:

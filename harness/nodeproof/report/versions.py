@@ -37,6 +37,15 @@ class Default:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a minor changed in what scenarios observe of a claim, which holds before and after."""
+
+    claim: Claim
+    minor: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Sentence:
     """A sentence of the page: in each version of the page, whether it was true there.
 
@@ -58,6 +67,7 @@ def render(comparison: Comparison) -> str:
         verdicts=list(_verdicts(comparison)),
         defaults=list(_defaults(comparison)),
         medians=list(_medians(comparison)),
+        changes=list(_changes(comparison)),
         sentences=list(untrue_sentences(claims)),
         page_versions=list(dict.fromkeys(version for claim in claims.values() for version in claim.page)),
         marks=_MARKS,
@@ -109,6 +119,19 @@ def _medians(comparison: Comparison) -> Iterator[tuple[Line, tuple[float | None,
         change_s = max(known) - min(known)
         if change_s > max(_LEAST_CHANGE_S, _LEAST_CHANGE * min(known)):
             yield line, medians
+
+
+def _changes(comparison: Comparison) -> Iterator[Change]:
+    """Yield what the catalogue says changed after the oldest minor of the runs, up to the newest one."""
+    minors = [_minor(run.kubernetes_version) for run in comparison.runs]
+    for claim in comparison.claims.values():
+        for minor, text in claim.changed.items():
+            if min(minors) < _minor(minor) <= max(minors):
+                yield Change(claim, minor, text)
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])
 
 
 def untrue_sentences(claims: Mapping[str, Claim]) -> Iterator[Sentence]:
