@@ -16,7 +16,7 @@ from nodeproof.checks.placing import Case, Measurement, compare
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
-from nodeproof.model.pattern import fault, is_about, is_equal, matches
+from nodeproof.model.pattern import fault, is_equal, is_unfounded, matches
 from nodeproof.model.pod_log import STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
@@ -53,7 +53,7 @@ def shows(case: Case, observation: Observation, pattern: Json) -> Measurement:
         raise LookupError(problem)
     value = _entry(case.history, observation).data["value"]
     reason, measured = f"{_name(observation)} is {_short(value)}", Measured(_short(value))
-    if not is_about(pattern, value) and matches(pattern, None):
+    if is_unfounded(pattern, value):
         return Measurement(f"{reason}: the pattern does not apply to this value", measured, code="gap")
     return compare(matches(pattern, value), reason, _cut(json.dumps(pattern)), measured)
 
