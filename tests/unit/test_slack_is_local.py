@@ -8,7 +8,7 @@ from nodeproof.checks import moments, observations
 from nodeproof.checks.judge import judge, undecided_s
 from nodeproof.model import window as windows
 from nodeproof.model.judgment import Check
-from nodeproof.model.slack import LAB, Span, calmest_s, slack_s
+from nodeproof.model.slack import LAB, Span, calmest_s, late_anchor_s, slack_s
 from tests.unit.histories import GRACE_S, NODE, POD, Story, configuration, last_renewal_t, partition
 from tests.unit.sample_checks import (
     CLAIM,
@@ -108,6 +108,22 @@ def test_lasting_state_is_too_loaded_if_its_span_is_affected(
     story = measured(partition()).tell("started", 2.0).beats(2.0, 80.0).hear(85.0)
     story.look(35.0, "kubelet", id="look")
     assert label(stalled(story, until_t), check) == expected
+
+
+@pytest.mark.parametrize("check", [LOCKED, LIVES])
+@pytest.mark.parametrize(("sentinel_t", "expected"), [(41.0, CONFORMS), (34.0, TOO_LOADED)])
+def test_disturbances_of_a_lasting_state_count_together_only_if_near(
+    check: Check, sentinel_t: float, expected: str
+) -> None:
+    story = measured(partition()).tell("started", 2.0).beats(2.0, 80.0).hear(85.0)
+    story.look(35.0, "kubelet", id="look").say(32.5, "stall", late_s=0.6, by=LAB)
+    assert label(story.sentinel(sentinel_t - 0.35, 0.35), check) == expected
+
+
+def test_late_anchor_has_the_watch_latency_of_one_event() -> None:
+    story = measured(Story()).sentinel(30.0, 0.12).say(30.0, "stall", late_s=0.3, by=LAB)
+    late_s = late_anchor_s(story.history(), configuration(), Span.at(30.0))
+    assert late_s == pytest.approx(0.1 + 0.3 + 0.005)
 
 
 def test_calm_measurement_after_a_stall_does_not_hide_it() -> None:

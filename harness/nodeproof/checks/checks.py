@@ -20,6 +20,7 @@ from nodeproof.checks.evidence import (
     watch_loss,
 )
 from nodeproof.checks.placing import Case, Measurement, place
+from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.words import Word
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
@@ -117,6 +118,9 @@ def run_check(check: Check, history: History, context: WindowContext, claim: Cla
     doubt = missing_evidence(check, history, context.configuration)
     if doubt:
         return unproven("gap", doubt)
+    doubt = _order_doubt(check, history, context.configuration)
+    if doubt:
+        return unproven("host-too-loaded", doubt)
     try:
         measurement = _CHECKS[check.name].word.call(check.args, Case(history, context, claim))
     except Undecided as undecided:
@@ -189,11 +193,7 @@ def evidence_times(check: Check, history: History, configuration: Configuration)
 
 def missing_evidence(check: Check, history: History, configuration: Configuration) -> str:
     """Return why evidence that decides a check may be missing from the recording, or an empty string."""
-    return (
-        _broken(check, history)
-        or _lost(check, history, configuration)
-        or _late(check, history, configuration)
-    )
+    return _broken(check, history) or _lost(check, history, configuration) or _late(check, history)
 
 
 def _broken(check: Check, history: History) -> str:
@@ -224,18 +224,21 @@ def _lost(check: Check, history: History, configuration: Configuration) -> str:
     return ""
 
 
-def _late(check: Check, history: History, configuration: Configuration) -> str:
-    """Return which moment, after or before which a check searches another, has no exact time.
-
-    What occurred shortly after it may have been received shortly before it, and is not found then.
-    """
-    for bound, target in _bounds(check):
-        limit = moments.find(history, bound)
-        if limit is None or moments.is_on_our_clock(bound):
-            continue
+def _late(check: Check, history: History) -> str:
+    """Return which moment, after or before which a check searches another, occurred in a gap of its watch."""
+    for bound, limit, _target in _bounds(check, history):
         gap = watch_loss(history, (bound,), Span.at(limit.t))
         if gap:
             return f"{bound} occurred while {gap}"
+    return ""
+
+
+def _order_doubt(check: Check, history: History, configuration: Configuration) -> str:
+    """Return which moment was received right before one after which it is searched, or an empty string.
+
+    They come from two watches, of which one may be slower. A retry may tell them apart.
+    """
+    for bound, limit, target in _bounds(check, history):
         since_t = limit.t - slack_s(history, configuration, [Span.at(limit.t)])
         before = moments.find(history, target, since_t) if target else None
         if before is not None and before.t < limit.t:
@@ -243,7 +246,15 @@ def _late(check: Check, history: History, configuration: Configuration) -> str:
     return ""
 
 
-def _bounds(check: Check) -> Iterator[tuple[Moment, Moment | None]]:
+def _bounds(check: Check, history: History) -> Iterator[tuple[Moment, Occurrence, Moment | None]]:
+    """Yield each moment, not on our clock, after or before which a check searches another, with that one."""
+    for bound, target in _search_bounds(check):
+        limit = moments.find(history, bound)
+        if limit is not None and not moments.is_on_our_clock(bound):
+            yield bound, limit, target
+
+
+def _search_bounds(check: Check) -> Iterator[tuple[Moment, Moment | None]]:
     """Yield each moment after or before which a check searches another, with that one."""
     for moment in moments_of(check):
         yield from moments.search_bounds(moment)

@@ -16,6 +16,7 @@ from nodeproof.model.needs import CLOUD
 from nodeproof.model.slack import (
     Span,
     hull,
+    late_anchor_s,
     longest_slack_s,
     longest_stall_s,
     loses_nodes_s,
@@ -23,6 +24,7 @@ from nodeproof.model.slack import (
     slack_s,
     undisturbed_s,
     waited_before_s,
+    worst_moment_s,
 )
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import WindowContext
@@ -68,9 +70,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         early = case.context([_awaited(verdict, times)])
         excused = case.verdict(early).outcome != "deviates"
         context = early if excused else context
-    too_loaded = (
-        excused or context.slack_s > configuration.slack_limit_s or case.is_owed_to_load(verdict, context)
-    )
+    too_loaded = excused or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
     invalid = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
@@ -115,6 +115,13 @@ class _Judging:
     def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
         return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
 
+    def is_over_limit(self, context: WindowContext) -> bool:
+        """Return whether slack is over the profile's limit at one of the times, or at a time of one span."""
+        limit_s = self.configuration.slack_limit_s
+        if context.slack_s <= limit_s or self.times is None or len(self.times) != 1:
+            return context.slack_s > limit_s
+        return worst_moment_s(self.history, self.configuration, self.times[0]) > limit_s
+
     def is_owed_to_load(self, verdict: Verdict, context: WindowContext) -> bool:
         """Return whether a time conforms only because of a stall or a clock step.
 
@@ -140,13 +147,21 @@ class _Judging:
             return False
         if measured.value < strict.window.low_s:
             return window.shape == "period"
-        if self.check.name == "after" and self.times is not None and len(self.times) == 2:
-            # The check has one time for its anchor and one for its event.
-            slack_s = self.context(self.times[:1]).slack_s
-        if slack_s <= undisturbed:
+        added_s = self._late_anchor_s(slack_s - undisturbed)
+        if added_s <= 0.0:
             return False
-        bound = self.verdict_with(2 * undisturbed - slack_s).window
+        bound = self.verdict_with(undisturbed - added_s).window
         return bound is None or measured.value > bound.high_s
+
+    def _late_anchor_s(self, most_s: float) -> float:
+        """Return how much (s) a late anchor may have shortened the measured time, at most `most_s`."""
+        if self.check.name != "after" or self.times is None or len(self.times) != 2:
+            return most_s
+        # The check has one time for its anchor and one for its event.
+        misreading_s = misread_s(self.history, self.configuration, self.times)
+        anchor = self.times[0]
+        misreading_s -= misread_s(self.history, self.configuration, [anchor])
+        return late_anchor_s(self.history, self.configuration, anchor) + misreading_s
 
     def is_gap_of_load(self, verdict: Verdict) -> bool:
         """Return whether the recording would decide the claim with the slack of an undisturbed host."""

@@ -83,13 +83,19 @@ def _measured_s(history: History, configuration: Configuration, about: Sequence[
     witness_error_s = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     return (
         BASE_SLACK_S
-        + 2 * max(calibration.watch_latency_s, _worst(map(_sentinel, history.of_kind("sentinel")), about))
+        + 2 * _watch_latency_s(history, configuration, about)
         + _clock_error_s(history, calibration)
         + calibration.api_resolution_s
         + _worst((_stall(entry) for entry in stalls if entry.data.get("by") != LAB), about)
         + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
         + witness_error_s
     )
+
+
+def _watch_latency_s(history: History, configuration: Configuration, about: Sequence[Span] | None) -> float:
+    """Return the worst watch latency (s): calibrated, or of a sentinel that may have affected `about`."""
+    sentinels = map(_sentinel, history.of_kind("sentinel"))
+    return max(configuration.calibration.watch_latency_s, _worst(sentinels, about))
 
 
 def step_s(history: History, about: Sequence[Span] | None = None) -> float:
@@ -163,9 +169,38 @@ def longest_stall_s(history: History, before_t: float = math.inf) -> float:
 
 def undisturbed_s(history: History, configuration: Configuration) -> float:
     """Return the slack (s) without stalls and clock steps, and with the best watch latency."""
-    best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
     calibrated = configuration.calibration.watch_latency_s
-    return _measured_s(history, configuration, []) + 2 * max(0.0, best - calibrated)
+    best = _best_latency_s(history, configuration)
+    return _measured_s(history, configuration, []) + 2 * (best - calibrated)
+
+
+def late_anchor_s(history: History, configuration: Configuration, anchor: Span) -> float:
+    """Return how much later (s) than on an undisturbed host an anchor may have been recorded.
+
+    Slack counts the watch latency of an anchor and of its event; here the one of the anchor counts alone.
+    """
+    added_s = slack_s(history, configuration, [anchor]) - undisturbed_s(history, configuration)
+    latency_s = _watch_latency_s(history, configuration, [anchor])
+    return added_s - (latency_s - _best_latency_s(history, configuration))
+
+
+def _best_latency_s(history: History, configuration: Configuration) -> float:
+    best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
+    return max(configuration.calibration.watch_latency_s, best)
+
+
+def worst_moment_s(history: History, configuration: Configuration, within: Span) -> float:
+    """Return the largest slack (s) at any single time of a span.
+
+    The worst stall and the worst sentinel of a long span need not be near each other.
+    """
+    sentinels = [_sentinel(entry)[0] for entry in history.of_kind("sentinel")]
+    stalls = [_stall(entry)[0] for entry in history.of_kind("stall")]
+    # Most disturbances count together where the time near one of them begins.
+    near = (span.since_t - NEAR_S for span in (*sentinels, *stalls) if _is_near(span, [within]))
+    times = {within.since_t, *(max(t, within.since_t) for t in near if t <= within.until_t)}
+    worst_s = max(_measured_s(history, configuration, [Span.at(t)]) for t in times)
+    return worst_s + misread_s(history, configuration, [within])
 
 
 def calmest_s(latencies_s: Sequence[float], in_a_row: int, none_s: float) -> float:
