@@ -269,7 +269,8 @@ class Story:
 
     def look(self, t: float, value: str, what: str = "locks", subject: str = NODE, **more: Json) -> Story:
         """Record observations; only one if `more` holds an id."""
-        self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **more)
+        repeated = {} if "id" in more else {"period_s": 0.5}
+        self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **repeated, **more)
         return self
 
     def evict(self, t: float, name: str = POD, *, is_watched: bool = True) -> Story:

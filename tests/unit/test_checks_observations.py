@@ -78,6 +78,47 @@ def test_only_existing_parents_can_lack_a_field(pattern: object, value: object, 
     assert judged(shows(FIRST, pattern), first=value).label == label
 
 
+NOT_FOUND = {"status": 404, "body": {"kind": "Status", "message": "not found"}}
+EMPTY_NODE = {"status": 200, "body": {"kind": "Node", "spec": {}, "metadata": {"labels": {"a": "b"}}}}
+NO_CORDON = {"unschedulable": {"$present": False}}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        {"body": {"spec": NO_CORDON}},
+        {"body": {"spec": {"unschedulable": None}}},
+        {"body": {"spec": {"unschedulable": {"$in": [None, False]}}}},
+        {"body": {"spec": {"taints": {"$not": [{"key": "a"}]}}}},
+        {"body": {"$not": {"spec": {"unschedulable": True}}}},
+        {"$not": {"body": {"spec": {"taints": [{"key": "a"}]}}}},
+        {"body": {"metadata": {"labels": {"c": {"$not": "d"}}}}},
+    ],
+)
+def test_missing_object_lacks_no_field(pattern: object) -> None:
+    assert judged(shows(FIRST, pattern), first=EMPTY_NODE).label == "conforms"
+    assert judged(shows(FIRST, pattern), first=NOT_FOUND).label == "unproven: gap"
+    assert judged(shows(FIRST, pattern), first={"status": 200, "body": {"kind": "Node"}}).code == "gap"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "label"),
+    [
+        ({"body": {"spec": {"x": 1}}}, NOT_FOUND, "deviates"),
+        ({"status": 200, "body": {"spec": NO_CORDON}}, NOT_FOUND, "deviates"),
+        ({"status": {"$not": 200}}, NOT_FOUND, "conforms"),
+        ({"$not": {"status": 200, "body": {"spec": NO_CORDON}}}, NOT_FOUND, "conforms"),
+        ({"body": {"kind": "Status", "details": {"$present": False}}}, NOT_FOUND, "conforms"),
+        ([{"spec": NO_CORDON}], [{"kind": "Status"}], "unproven: gap"),
+        ([{"spec": NO_CORDON}], [{"kind": "Status"}, {"spec": {}}], "conforms"),
+        ({"$contains": "0"}, 0, "conforms"),
+        ({"$not": {"$contains": "y"}}, ["x"], "unproven: gap"),
+    ],
+)
+def test_value_decides_without_a_missing_parent(pattern: object, value: object, label: str) -> None:
+    assert judged(shows(FIRST, pattern), first=value).label == label
+
+
 def test_invalid_pattern_is_refused() -> None:
     with pytest.raises(LookupError, match="matches everything"):
         judged(shows(FIRST, {}), first=ANSWER)

@@ -241,6 +241,13 @@ def test_repeated_observations_must_reach_both_ends(check: Check) -> None:
     assert label(check, looks_on(2.0, 20.0, value), unanswered(20.1), word_of(21.0)) == "deviates"
 
 
+@pytest.mark.parametrize("check", [LISTED, NEVER])
+@pytest.mark.parametrize("times", [(39.5,), (39.0, 39.5), (10.3, 10.8)])
+def test_few_repeated_observations_at_one_end_prove_nothing(check: Check, times: tuple[float, ...]) -> None:
+    looks = [looks_on(t, t, LINE) for t in times]
+    assert label(check, *looks) == "unproven: gap"
+
+
 def slow_look(asked_t: float, t: float, value: str) -> Tell:
     """Record one periodic observation whose request took long."""
     return lambda story: story.say(t, "observed", what="locks", subject=NODE, value=value, asked_t=asked_t)

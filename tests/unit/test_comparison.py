@@ -33,6 +33,8 @@ from tests.unit.synthetic_runs import (
 GRACE = "node-monitor-grace-period"
 A, B = "a.py::test_a", "b.py::test_b"
 OLD = "v1.31.9"
+SELECTED = replace(FACTS, command=f"{FACTS.command} -k detection")
+"""A run of other scenarios."""
 SCALED = unproven("scaled", "the window would also admit half or double")
 
 
@@ -116,7 +118,7 @@ def test_claim_proven_by_another_scenario_is_no_regression(tmp_path: Path) -> No
 
 
 def test_new_and_removed_claims_are_named(tmp_path: Path) -> None:
-    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, DEVIATES)])
+    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, DEVIATES)], SELECTED)
     assert {line.id: line.labels for line in compared.changes} == {
         TAINT: ("conforms", "absent"),
         DETECTION: ("absent", "deviates"),
@@ -125,6 +127,45 @@ def test_new_and_removed_claims_are_named(tmp_path: Path) -> None:
     text = comparison.changes_text(compared)
     assert f"only in A: 1\n  {TAINT}: conforms" in text
     assert f"only in B: 1\n  {DETECTION}: deviates" in text
+
+
+@pytest.mark.parametrize("before", [CONFORMS, DEVIATES])
+@pytest.mark.parametrize(
+    "command",
+    [FACTS.command, f"{FACTS.command} --run reports/out/b -n 3", f"{FACTS.command} --run=b --source /tmp/k"],
+)
+def test_claim_lost_with_the_same_selection_is_a_regression(
+    tmp_path: Path, command: str, before: Verdict
+) -> None:
+    facts = replace(FACTS, command=command)
+    compared = changes(
+        tmp_path, [(A, TAINT, before), (B, DETECTION, CONFORMS)], [(B, DETECTION, CONFORMS)], facts
+    )
+    assert ids(compared.regressions) == [TAINT]
+    text = comparison.changes_text(compared)
+    assert f"{TAINT}: {before.label} -> absent" in text
+    assert "no scenario of the run judged it" in text
+
+
+@pytest.mark.parametrize(
+    "facts", [SELECTED, replace(FACTS, lab="libvirt"), replace(FACTS, kubernetes_version=OLD)]
+)
+def test_claim_absent_from_another_selection_or_setup_is_no_regression(
+    tmp_path: Path, facts: RunFacts
+) -> None:
+    compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, CONFORMS)], facts)
+    assert compared.regressions == ()
+    assert f"only in A: 1\n  {TAINT}: conforms" in comparison.changes_text(compared)
+
+
+def test_claim_absent_from_an_unknown_selection_is_no_regression(tmp_path: Path) -> None:
+    facts = replace(FACTS, command="")
+    before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)], facts)
+    assert compare(before, tell(tmp_path / "b", [(A, DETECTION, CONFORMS)], facts)).regressions == ()
+
+
+def test_claim_unproven_before_may_be_absent(tmp_path: Path) -> None:
+    assert changes(tmp_path, [(A, TAINT, GAP)], [(A, DETECTION, CONFORMS)]).regressions == ()
 
 
 @pytest.mark.parametrize("facts", [None, replace(FACTS, exit_reason="no memory"), replace(FACTS, ended="")])

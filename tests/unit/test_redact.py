@@ -40,6 +40,8 @@ UNITS = (
     "-----BEGIN PRIVATE KEY-----\n Nov 24 a b c d e f g h i j " + "A" * 16 + "!\n", "LS0tLS1CRUdJTi ", "ZXlK",
     "Bearer aaaaaaaaaaaaaaaa", "earer a", "token: a", "--token ", "password=", "://a:b", "\n \n",
     "-----BEGIN PRIVATE KEY-----\n\n\n     ", "-----BEGIN PRIVATE KEY-----" + "A" * 64 + "\\n",
+    "password: |\n", "password: |\n  a\n", "password: |\\n \\n", "<password>", "<password a",
+    "<password>a</password>", 'name="password" ',
 )  # fmt: skip
 ENCODED = base64.b64encode(f"{STATIC} and more".encode()).decode()
 RECORDED = Path(__file__).parents[1] / "runs"
@@ -113,6 +115,23 @@ EVERYDAY = (
     (STATIC, f'{{"user": {{"token": "{STATIC}"}}}}'),
     (STATIC, f"https://admin:{STATIC}@registry.example/v2"),
     (STATIC, f"password={STATIC}"),
+    ("s3cr3t", "password: |\n  s3cr3tvalue\n"),
+    ("s3cr3t", "password: >-\n  s3cr3tvalue"),
+    ("s3cr3t", "DB_PASSWORD: |2+ # of the database\n\n    s3cr3tvalue\n"),
+    ("s3cr3t", "- name: a\n  Password: |\r\n    first\r\n\r\n      s3cr3tvalue\r\n"),
+    ("s3cr3t", '  "password": |\n   s3cr3tvalue'),
+    ("abcdefgh", "apiToken: >\n  0123456789\n  abcdefgh\n"),
+    ("s3cr3t", json.dumps({"a.yaml": 'x:\n  password: |\n    first" \\n line\n\n    s3cr3tvalue\n'})),
+    ("s3cr3t", json.dumps(json.dumps({"a": 'password: |\n  first"\n  s3cr3tvalue\n'}))),
+    ("s3cr3t", "<password>s3cr3tvalue</password>"),
+    ("s3cr3t", "<db:dbPassword kind='plain'>\n  s3cr3tvalue\n</db:dbPassword>"),
+    ("s3cr3t", "<PASSWORD><![CDATA[a]s3cr3tvalue]]></PASSWORD>"),
+    ("s3cr3t", "&lt;password&gt;s3cr3tvalue&lt;/password&gt;"),
+    ("s3cr3t", '<Password value="s3cr3tvalue"/>'),
+    ("s3cr3t", "<password type='plain' VALUE = 's3cr3tvalue' />"),
+    ("s3cr3t", '<add key="DbPassword" value="s3cr3tvalue"/>'),
+    ("s3cr3t", json.dumps('<property name="db.password" value="s3cr3tvalue"/>')),
+    ("abcdefgh", "<apiToken>abcdefgh12345678</apiToken>"),
     (ENCODED[:20], f"client-key-data: {ENCODED}"),
 )  # fmt: skip
 """A secret, and a text as in logs, environments and command lines."""
@@ -125,6 +144,10 @@ HARMLESS = (
     '{"automountServiceAccountToken": false, "continue": ""}',
     "https://10.0.0.1:6443/api/v1/nodes?watch=true and somebody@example.com",
     "found no -----BEGIN in the file, and bearer authentication is on",
+    "passwordFile: |\n  /etc/password\nsecret: |\n  a-name\n",
+    "token: |\nnot indented, so it is empty",
+    "<passwordFile>/etc/password.txt</passwordFile> <password></password> <secretName value='a'/>",
+    "<input type=password> a text <b>with</b> elements",
 )  # fmt: skip
 
 
@@ -217,6 +240,9 @@ def test_history_entry_stays_an_entry(name: str, data: object) -> None:
         '{"password":-1.5e3,"x":2}',
         '[{"password":12},3]',
         '{"x":{"password":123},"y":[1]}',
+        json.dumps({"a": 'password: |\n  fi"rst\\\n  second', "y": [1]}),
+        json.dumps({"a": 'password: >-\n\n  "', "y": "  b"}),
+        json.dumps({"a": '<password>a"b</password>', "y": '<Password value="a"/>'}),
     ],
 )
 @pytest.mark.parametrize("times", [0, 1, 2])
@@ -228,6 +254,13 @@ def test_redacted_json_stays_json(data: str, times: int) -> None:
     for _ in range(times + 1):
         clean = json.loads(clean)
     assert clean != json.loads(data)
+
+
+def test_block_ends_with_its_indentation() -> None:
+    text = "a:\n- user: x\n  password: |\n    first\n\n    second\n\n  host: y\n- b: c\n"
+    clean = redact.text(text)
+    before, after = text[: text.index("first")], text[text.index("\n\n  host") :]
+    assert re.fullmatch(rf"{re.escape(before)}\[redacted password [0-9a-f]{{8}}\]{re.escape(after)}", clean)
 
 
 def test_equal_secrets_get_equal_placeholders_and_others_differ() -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from infra.csi import calls as written
 from nodeproof.artifacts.components import ROLES
 from nodeproof.checks import witnessed
 from nodeproof.checks.judge import judge
+from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model import window as windows
 from nodeproof.model.history import Entry, History
@@ -26,12 +27,13 @@ from nodeproof.recording.node_messages import BootClock, Message
 from nodeproof.recording.recorder import Recording
 from nodeproof.scenario.report_collector import ReportCollector
 from nodeproof.sources.calls import DRIVER_STARTED, CloudCalls, VolumeCalls, driver_calls
-from nodeproof.sources.logs import Journal, Log
+from nodeproof.sources.logs import Journal, Log, WitnessMessages
 from nodeproof.sources.source import Source, SourceContext, SourceMessages, torn
 from tests.fakes import FakeMachine, fake_lab
 from tests.unit.histories import NODE, Story, configuration
 from tests.unit.sample_checks import CLAIM, CUT
 
+SHUT_DOWN = "powered itself off"
 KUBELET, UNTIL = "kubelet.service", math.inf
 FULL = "lab x: its memory is full"
 MANAGER, TEXT = "kube-controller-manager", "Controller detected"
@@ -125,6 +127,70 @@ def test_retained_line_proves_its_own_time(retained_since_t: float) -> None:
         story.hear(59.0, f"{NODE}/{KUBELET}", read.error_s, read.losses)
         verdict = judge(CLAIM, check, story.fence(60.0).history(), configuration())
         assert verdict.label == ("unproven: gap" if retained_since_t > 0 else truth), verdict.reason
+
+
+# The file of a witness
+
+
+def witness(text: str, *steps: Mapping[str, Any], full: Sequence[str] = ()) -> SourceMessages:
+    """Return the messages in a file of a node that booted at -100 s."""
+    story = Story()
+    for step in steps:
+        story.say(**{"node": NODE, **step})
+    machine = FakeMachine(lambda _argv: text, name=NODE)
+    lab = fake_lab({"fleet.machine": lambda _name: machine, "life.full_parts": lambda **_since: list(full)})
+    return WitnessMessages(Pod("default", "pod-1", NODE)).read(context_of(story.history(), lab))
+
+
+STARTED = "101.00 started\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "messages", "lost"),
+    [
+        (f"{STARTED}120.25 beat\n", [(1.0, "started"), (20.25, "beat")], []),
+        (f"{STARTED}12", [(1.0, "started")], [(1.0, UNTIL)]),
+        (f"{STARTED}120.20 SIG", [(1.0, "started")], [(1.0, UNTIL)]),
+        (f"{STARTED}\0\0\0\0", [(1.0, "started")], [(1.0, UNTIL)]),
+        (f"{STARTED}\n", [(1.0, "started")], [(1.0, UNTIL)]),
+        (f"{STARTED}x\n120.00 beat\n", [(1.0, "started"), (20.0, "beat")], [(1.0, 20.0)]),
+        ("\0\0\n120.00 beat\n", [(20.0, "beat")], [(-100.0, 20.0)]),
+        ("", [], [(-100.0, UNTIL)]),
+    ],
+    ids=["whole", "time", "message", "zeros", "blank", "middle", "beginning", "empty"],
+)
+def test_torn_line_of_a_witness_is_a_loss(
+    text: str, messages: Sequence[tuple[float, str]], lost: Sequence[tuple[float, float]]
+) -> None:
+    read = witness(text)
+    assert [(message.t, message.what) for message in read.messages] == messages
+    assert times(read) == [(since_t, min(until_t, read.until_t)) for since_t, until_t in lost]
+
+
+OFF, RESET = ({"t": 40.0, "kind": "machine", "step": step} for step in ("powered-off", "reset"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "lost"),
+    [
+        ((OFF,), [(1.0, 40.0)]),
+        ((RESET,), [(1.0, 40.0)]),
+        (({"t": 40.0, "kind": "component", "name": f"node-{NODE}", "status": "crashed"},), [(1.0, 40.0)]),
+        (({"t": 30.0, "kind": "component", "name": f"node-{NODE}", "status": SHUT_DOWN}, OFF), []),
+        (({**OFF, "t": -101.0},), []),
+        (({**OFF, "node": "node-2"},), []),
+        (({"t": 40.0, "kind": "machine", "step": "link-down"},), []),
+    ],
+    ids=["power cut", "reset", "crash", "shutdown", "earlier boot", "another node", "no end"],
+)
+def test_power_cut_may_lose_the_end_of_a_witness_file(
+    steps: Sequence[Mapping[str, Any]], lost: Sequence[tuple[float, float]]
+) -> None:
+    assert times(witness(STARTED, *steps)) == lost
+
+
+def test_full_memory_may_have_lost_messages_of_a_witness() -> None:
+    assert [lost.why for lost in witness(STARTED, full=[FULL]).losses] == [FULL]
 
 
 # A component's log

@@ -18,7 +18,14 @@ from nodeproof.cluster import workloads
 from nodeproof.cluster.workloads import HELD, WITNESS_FOLDER, Witness, file_of
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.pod_log import BEAT, EXITS, FAILED, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED, WROTE
-from nodeproof.recording.node_messages import BootClock, journal_began, journal_of, messages_of, read_clock
+from nodeproof.recording.node_messages import (
+    BootClock,
+    Message,
+    journal_began,
+    journal_of,
+    messages_of,
+    read_clock,
+)
 from tests.fakes import FakeMachine
 from tests.waiting import eventually, pause, throughout
 
@@ -47,8 +54,8 @@ def test_clock_reading_has_an_error() -> None:
 
 def test_messages_are_converted_to_the_clock_of_the_harness() -> None:
     node = node_with("1.00 started\n1.25 pre-stop began\n")
-    messages = list(messages_of(node, "pod-1", BootClock(BOOT, 50.0, 0.1)))
-    assert [(message.t, message.what) for message in messages] == [(51.0, STARTED), (51.25, HOOK_BEGAN)]
+    messages = messages_of(node, "pod-1", BootClock(BOOT, 50.0, 0.1))
+    assert messages == [Message(51.0, STARTED), Message(51.25, HOOK_BEGAN)]
     assert file_of("pod-1", BOOT) in node.commands[0]
 
 
@@ -100,7 +107,7 @@ def test_beginning_of_a_journal_is_read() -> None:
 
 def test_unreadable_pod_log_is_an_error() -> None:
     with pytest.raises(MachineError, match="no such file"):
-        list(messages_of(node_with("", status=1), "pod-1", BootClock(BOOT, 0.0, 0.0)))
+        messages_of(node_with("", status=1), "pod-1", BootClock(BOOT, 0.0, 0.0))
 
 
 Running = Callable[[Witness, str], proc.Process]

@@ -16,7 +16,7 @@ from nodeproof.checks.placing import Case, Measurement, compare
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
-from nodeproof.model.pattern import fault, is_about, is_equal, matches
+from nodeproof.model.pattern import fault, is_equal, is_unfounded, matches
 from nodeproof.model.pod_log import STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
@@ -53,7 +53,7 @@ def shows(case: Case, observation: Observation, pattern: Json) -> Measurement:
         raise LookupError(problem)
     value = _entry(case.history, observation).data["value"]
     reason, measured = f"{_name(observation)} is {_short(value)}", Measured(_short(value))
-    if not is_about(pattern, value) and matches(pattern, None):
+    if is_unfounded(pattern, value):
         return Measurement(f"{reason}: the pattern does not apply to this value", measured, code="gap")
     return compare(matches(pattern, value), reason, _cut(json.dumps(pattern)), measured)
 
@@ -211,8 +211,8 @@ def _compare_looks(looks: _Repeated, expected: str) -> Measurement:
         return compare(False, f"{looks.name} is {value}", expected, Measured(value))
     if looks.unanswered or not looks.looks:
         raise Undecided("gap", looks.unanswered or f"no observation of {looks.name}")
-    # Few observations without an id may be a scenario's own, in a recording from before there were ids.
-    is_periodic = looks.recorded >= _LEAST_REPEATED
+    # Recordings from before single observations had an id do not tell these from repeated ones.
+    is_periodic = looks.is_marked or looks.recorded >= _LEAST_REPEATED
     unobserved_s = looks.unseen_s(looks.within.since_t if is_periodic else _asked_t(looks.looks[0]))
     if looks.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
         raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
@@ -247,7 +247,8 @@ def shown_throughout(
 class _Repeated:
     """The observations of a time: those with the expected value, the first other one, and why one failed.
 
-    `recorded` counts the observations without an id in the whole recording.
+    `recorded` counts the observations without an id in the whole recording; `is_marked` is whether one of
+    them has the period of its repetition.
     """
 
     name: str
@@ -256,6 +257,7 @@ class _Repeated:
     wrong: Entry | None
     unanswered: str
     recorded: int
+    is_marked: bool
 
     @property
     def is_repeated(self) -> bool:
@@ -298,6 +300,7 @@ def _repeated(
         next((entry for entry in deviating if certain.since_t <= entry.t <= certain.until_t), None),
         f"an observation of {name} failed: {failed[0].data['error']}" if failed else "",
         sum("id" not in entry.data for entry in recorded),
+        any("period_s" in entry.data for entry in recorded),
     )
 
 

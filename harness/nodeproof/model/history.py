@@ -21,9 +21,9 @@ healing, healed, unhealed or closed) |
 | deadman | id, node |
 | machine | node, step (booted, powered-off, clock-set, kubelet-restarted and others) |
 | component | name, node, status, expected |
-| observed | what, subject, value, asked_t (s); an id if it is a single observation; error, beside a null
-value, if the observation failed; for a counter process_s (start of the counting process, s since the
-epoch) |
+| observed | what, subject, value, asked_t (s); an id if it is a single observation, else period_s; error,
+beside a null value, if the observation failed; for a counter process_s (start of the counting process, s
+since the epoch) |
 | action | id, text, step (begun, ended, failed) |
 | told | by (a pod, a node's unit, a log), what: a message written there at `t` |
 | heard | by, error_s (largest error of the message times), unsure (times in which messages may be lost:

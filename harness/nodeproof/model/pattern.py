@@ -49,12 +49,47 @@ def is_about(pattern: Json, value: Json) -> bool:
     if operator == "$not":
         return is_about(pattern[operator], value)
     if operator in _OF_TEXT:
-        return value is not None
+        return isinstance(value, str | int | float)
     if operator:
         return True
     if isinstance(pattern, Mapping):
         return isinstance(value, Mapping)
     return isinstance(value, list | tuple) if isinstance(pattern, list) else True
+
+
+def is_unfounded(pattern: Json, value: Json) -> bool:
+    """Return whether a value matches only because the parent of a field is missing or of another kind.
+
+    An answer without the object, such as a 404, does not show that the object lacks a field.
+    """
+    if not is_about(pattern, value):
+        return matches(pattern, None)
+    return matches(pattern, value) and _certainty(pattern, value) is None
+
+
+def _certainty(pattern: Json, value: Json) -> bool | None:
+    """Return whether a value matches, or None if that depends on the fields of a missing parent."""
+    operator = _operator(pattern)
+    if operator == "$not":
+        certainty = _certainty(pattern[operator], value)
+        return None if certainty is None else matches(pattern, value)
+    if operator or not isinstance(pattern, Mapping | list):
+        return matches(pattern, value)
+    if isinstance(pattern, list):
+        return _all(_any(_certainty(part, element) for element in value or ()) for part in pattern)
+    if not isinstance(value, Mapping):
+        return None
+    return _all(_certainty(part, value.get(name)) for name, part in pattern.items())
+
+
+def _all(certainties: Iterable[bool | None]) -> bool | None:
+    results = set(certainties)
+    return False if False in results else None if None in results else True
+
+
+def _any(certainties: Iterable[bool | None]) -> bool | None:
+    results = set(certainties)
+    return True if True in results else None if None in results else False
 
 
 def fault(pattern: Json) -> str:
@@ -118,13 +153,17 @@ def _operator(pattern: Json) -> str:
     return str(name) if str(name).startswith("$") else ""
 
 
+def _as_text(value: Json) -> str:
+    return "" if value is None else str(value)
+
+
 _OF_TEXT = ("$prefix", "$contains")
 _OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {
     "$not": _is_not,
     "$in": lambda values, value: any(is_equal(choice, value) for choice in values),
     "$present": lambda is_present, value: (value is not None) is is_present,
-    "$prefix": lambda text, value: str(value or "").startswith(text),
-    "$contains": lambda text, value: text in str(value or ""),
+    "$prefix": lambda text, value: _as_text(value).startswith(text),
+    "$contains": lambda text, value: text in _as_text(value),
 }
 
 

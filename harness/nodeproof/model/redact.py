@@ -126,6 +126,28 @@ _PAIR_OF_LINES = re.compile(
     rf"[ \t]{{0,40}}value(?P<sign>:[ \t]{{1,20}})(?:{_QUOTED}|{_BARE})"
 )
 """Environment variable of a pod, in JSON and in YAML."""
+_PAIR_OF_ATTRIBUTES = re.compile(
+    rf"(?:[nN]ame|[kK]ey)\s?=\s?{_IN_QUOTES}[\w.:-]{{0,80}}?{_NAME}{_IN_QUOTES}\s{{1,20}}"
+    rf"{_any_case('value')}(?P<sign>\s?=\s?){_QUOTED}(?P<bare>(?!))?"
+)
+_TAG = re.compile(r"(?:<|&lt;)[\w.:-]{0,40}\Z")
+_LONGEST_TAG = 44
+_ELEMENT = re.compile(
+    rf"{_NAME}(?:\s[^<>&]{{0,200}}+)?(?:>|&gt;)(?:<!\[CDATA\[)?(?P<block>(?:[^<&\]]|&(?!lt;)|\](?!\]>)){{1,4096}}+)"
+    r"(?:\]\]>)?(?:<|&lt;)/[\w.:-]{0,40}?(?P=name)\s{0,3}(?:>|&gt;)"
+)
+_ATTRIBUTE = re.compile(
+    rf"{_NAME}\s[^<>]{{0,200}}?\b{_any_case('value')}(?P<sign>\s?=\s?){_QUOTED}(?P<bare>(?!))?"
+)
+"""Element of XML: its text, or its attribute `value`."""
+_BLOCK_HEAD = (
+    rf"{_NAME}(?:{_IN_QUOTES})?[ \t]{{0,3}}:[ \t]{{1,20}}[|>][-+0-9]{{0,2}}"
+    r"[ \t]{0,20}+(?:#[^\n\\]{0,200}+)?"
+)
+_BLOCK = re.compile(rf"{_BLOCK_HEAD}(?=\r?\n|\\{{1,15}}[rn])")
+"""Start of a block scalar of YAML, whose text is in the following lines."""
+_KEY_START = re.compile(r"(?:\A|\n|\\n|[\"'])(?P<indent>[ \t]*(?:- +)*)[\"']?[\w.-]*\Z")
+_LONGEST_KEY_START = 160
 _NO_SECRET = re.compile(r"(?:(?i:true|false|null|none|nil)|<.*|\[redacted.*)?[,;)}\]]*", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LIKE_TOKEN = re.compile(r"[^\s/][^\s]{5,}")
@@ -412,10 +434,37 @@ def _word_places(raw: str) -> list[int]:
 
 def _match_assignment(raw: str, at: int) -> re.Match[str] | None:
     """Match a name with its value at a position, also as a program's option with its argument."""
+    if _BLOCK.match(raw, at):
+        return _block(_column(raw, at)).match(raw, at)
     if assignment := _ASSIGNED.match(raw, at):
         return assignment
+    if _TAG.search(raw[max(0, at - _LONGEST_TAG) : at]):
+        return _ELEMENT.match(raw, at) or _ATTRIBUTE.match(raw, at)
     is_option = _OPTION.search(raw[max(0, at - _LONGEST_OPTION - 2) : at])
     return _AFTER_OPTION.match(raw, at) if is_option else None
+
+
+def _column(raw: str, at: int) -> int:
+    """Return the column of the key of YAML that contains a position; 0 if other text precedes it."""
+    start = _KEY_START.search(raw[max(0, at - _LONGEST_KEY_START) : at])
+    return len(start["indent"]) if start else 0
+
+
+@lru_cache(maxsize=256)
+def _block(column: int) -> re.Pattern[str]:
+    """Return a pattern for a block scalar: the lines indented more than its key.
+
+    In a JSON string, line breaks have as many backslashes as an escaped quote at least has.
+    """
+    indent = rf"[ \t]{{{column + 1},}}+"
+    line, end = r"\r?\n(?:[ \t\r]*+\n)*+", r"(?:(?P=slashes)r)?(?P=slashes)n"
+    escaped = rf"{end}(?:[ \t]*+{end})*+"
+    content = rf"(?:[^\\\n\"]|(?!{end})(?P=slashes)\\*+\"?)*+"
+    return re.compile(
+        rf"{_BLOCK_HEAD}(?:"
+        rf"{line}{indent}(?P<block>[^\n]*+(?:{line}{indent}[^\n]*+)*+)|"
+        rf"(?=(?P<slashes>\\{{1,15}}+)[rn]){escaped}{indent}(?P<escaped>{content}(?:{escaped}{indent}{content})*+))"
+    )
 
 
 def _parts_without_secrets(raw: str, places: Iterable[int], match: Match) -> Iterator[str]:
@@ -443,10 +492,15 @@ def _pair_cleaner(pattern: re.Pattern[str]) -> Callable[[str], str]:
 
 def _secret_place(match: re.Match[str]) -> tuple[int, int, str] | None:
     """Return the position of a match's secret and the quote for its replacement, or None without a secret."""
-    if match["bare"] is None:
+    groups = match.groupdict()
+    for group in ("block", "escaped"):
+        if (content := groups.get(group)) is not None:
+            is_secret = _is_secret(match["name"], "".join(content.split()))
+            return (*match.span(group), "") if is_secret else None
+    if groups.get("bare") is None:
         return (*match.span("quoted"), "") if _is_secret(match["name"], match["quoted"]) else None
     content, begin = match["bare"], match.start("bare")
-    if end_quote := match.groupdict().get("end"):
+    if end_quote := groups.get("end"):
         # In JSON, a string replaces a number; null, true, a list and an object are not secrets.
         number = _NUMBER.match(content)
         if number and content[number.end() :][:1] in ("", *",}]"):
@@ -472,7 +526,7 @@ _CLEANERS: tuple[tuple[tuple[str, ...], Callable[[str], str]], ...] = (
     (("-----end ",), _without_key_ends),
     (("eyj",), _without_jwt),
     *((literals, _form_cleaner(pattern, kind)) for literals, pattern, kind in _BY_FORM),
-    *((_NAME_LITERALS, _pair_cleaner(pattern)) for pattern in (_PAIR, _PAIR_OF_LINES)),
+    *((_NAME_LITERALS, _pair_cleaner(pattern)) for pattern in (_PAIR, _PAIR_OF_LINES, _PAIR_OF_ATTRIBUTES)),
     (_NAME_LITERALS, _without_named),
 )
 _ALL_LITERALS = tuple(dict.fromkeys(literal for literals, _clean in _CLEANERS for literal in literals))

@@ -7,6 +7,7 @@ clock is set.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ _READ = [
 
 _READ_JOURNAL = 'journalctl --sync && exec journalctl "$0" "$@"'
 """`--sync` makes the journal include all messages up to now."""
+_WRITTEN = re.compile(r"(?P<up>\d+\.\d\d) (?P<what>[^\0]+)")
+"""Line of a witness: /proc/uptime and a message (`nodeproof.cluster.workloads`)."""
 _READ_FIRST = 'journalctl "$0" "$@" | head -n 1'
 
 
@@ -57,15 +60,19 @@ def read_clock(machine: Shell) -> BootClock:
     return min((_measure_clock(machine) for _ in range(_READINGS)), key=lambda clock: clock.error_s)
 
 
-def messages_of(machine: Shell, pod: str, clock: BootClock) -> Iterator[Message]:
-    """Yield the messages of a pod in the boot of `clock`, in order.
+def messages_of(machine: Shell, pod: str, clock: BootClock) -> Sequence[Message | None]:
+    """Return the messages of a pod in the boot of `clock`, in order; None for an unreadable line.
+
+    A line without its line feed is cut off, and may be another message or time.
 
     Raises:
         MachineError: There are no messages.
     """
-    for line in lines_of(_run(machine, ["cat", file_of(pod, clock.boot_id)])):
-        up, _, what = line.partition(" ")
-        yield Message(float(up) + clock.offset_s, what)
+    text = _run(machine, ["cat", file_of(pod, clock.boot_id)])
+    lines = [_WRITTEN.fullmatch(line) for line in lines_of(text)]
+    if not text.endswith("\n"):
+        lines[-1:] = [None]
+    return [line and Message(float(line["up"]) + clock.offset_s, line["what"]) for line in lines]
 
 
 def journal_of(machine: Shell, unit: str, clock: BootClock) -> Iterator[Message]:

@@ -323,7 +323,14 @@ class Recording:
                 observation: dict[str, Json] = {"value": look()}
             except (OutsideError, Problem) as error:
                 observation = {"value": None, "error": str(error)[:_LONGEST_ERROR]}
-            self.append("observed", what=what, subject=subject, **observation, asked_t=request_t)
+            self.append(
+                "observed",
+                what=what,
+                subject=subject,
+                **observation,
+                asked_t=request_t,
+                period_s=_LOOK_PERIOD_S,
+            )
 
         self.repeat(_LOOK_PERIOD_S, observe_once, what=what, subject=subject)
 

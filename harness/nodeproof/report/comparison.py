@@ -40,6 +40,7 @@ MAX_ABSENT = 20
 _MEASURED, _STATEMENT = 24, 100
 """Characters of a measured value in the matrix, and of a statement before measured times."""
 _SYMBOL = re.compile(rf"\b(?:[0-9.]+)?({'|'.join(sorted(SYMBOLS, key=len, reverse=True))})\b")
+_CHOOSES_NONE = re.compile(r" (?:--(?:run|source)[= ]|-n[= ]?)\S+")
 _SINCE = re.compile(r">=\s*([0-9]+\.[0-9]+)")
 
 
@@ -107,15 +108,17 @@ class Comparison:
 
         A known deviation is none here.
 
-        A claim that the later run does not have counts if that run is not whole. A lab kind, profile and
-        version that could prove a claim can prove it again.
+        A claim that the later run does not have counts if that run is not whole, or was to run the same
+        scenarios. A lab kind, profile and version that could prove a claim can prove it again.
         """
         if before is None or before.state not in (*PROVEN, "known"):
             return False
+        first, last = self.runs[0], self.runs[-1]
+        is_same_setup = without_source(first.setup) == without_source(last.setup)
         if after is None:
-            return not self.runs[-1].is_whole
+            return not last.is_whole or (is_same_setup and _selection(first) == _selection(last) != "")
         if after.state == "skipped":
-            return without_source(self.runs[0].setup) == without_source(self.runs[-1].setup)
+            return is_same_setup
         return after.state == "open" or (after.state == "deviates" and before.state != "deviates")
 
     @cached_property
@@ -207,6 +210,11 @@ def compare(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> Comparison:
     )
 
 
+def _selection(run: Digest) -> str:
+    """Return the command that chose a run's scenarios, without options that choose none; empty if unknown."""
+    return _CHOOSES_NONE.sub("", run.facts.command) if run.facts else ""
+
+
 def matrix_text(comparison: Comparison) -> str:
     """Return the runs by number and a line for each claim; `*` marks claims on which runs differ."""
     parts = []
@@ -291,10 +299,18 @@ def _listed(title: str, lines: Sequence[str], count: int | None = None) -> list[
 def _describe(line: Line, comparison: Comparison) -> str:
     head = f"  {on_terminal(line.id)}: {line.labels[0]} -> {line.labels[-1]}"
     after = line.entries[-1]
-    reason = after.reason if after else "the run is not whole" if line in comparison.regressions else ""
+    reason = after.reason if after else _absence(line, comparison)
     if not reason or line.labels[-1] == "conforms":
         return head
     return "\n".join([head, *wrapped(reason, LONG, first=6)])
+
+
+def _absence(line: Line, comparison: Comparison) -> str:
+    """Return why the last run should have a claim, or an empty string."""
+    if line not in comparison.regressions:
+        return ""
+    is_whole = comparison.runs[-1].is_whole
+    return "no scenario of the run judged it" if is_whole else "the run is not whole"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from nodeproof.checks.witnessed import journal as journal_name
 from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
@@ -24,8 +25,10 @@ from nodeproof.sources.source import (
     SourceContext,
     SourceMessages,
     joined,
+    memory_losses,
     possible_losses,
     read_journal,
+    torn,
 )
 
 _HEADER = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) ")
@@ -34,6 +37,8 @@ _TORN = re.compile(r".[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6}  *\d+ \S+\.go:\d+\] ")
 """Header inside a line: the line before it was cut off, for example by a full disk."""
 _KUBELET = "kubelet-"
 _UNIT = "kubelet.service"
+_CUTS, _SHUT_DOWN = ("powered-off", "reset"), "powered itself off"
+"""Entries of a machine's end, and of an orderly one (`nodeproof.labs.kinds.libvirt.guests`)."""
 _HALF_A_YEAR_S = 183 * 86400.0
 
 
@@ -231,5 +236,28 @@ class WitnessMessages(Source):
         """
         clock, machine = context.clock(self.pod.node), context.lab.fleet.machine(self.pod.node)
         until_t = time.monotonic()
-        messages = tuple(messages_of(machine, self.pod.name, clock))
-        return SourceMessages(messages, until_t, clock.error_s, node=self.pod.node, boot_id=clock.boot_id)
+        lines = messages_of(machine, self.pod.name, clock)
+        messages = [line for line in lines if line is not None]
+        record = f"the file of {self.pod.name}"
+        times = [None if line is None else line.t for line in lines]
+        losses = [
+            *torn(times, (clock.offset_s, until_t), f"a line of {record} is torn"),
+            *memory_losses(context, until_t),
+        ]
+        last_t = messages[-1].t if messages else clock.offset_s
+        cut_t = _power_cut_t(context.history, self.pod.node, clock.offset_s)
+        if cut_t is not None and cut_t > last_t:
+            losses.append(Lost(last_t, cut_t, f"a power cut may have lost the end of {record}"))
+        return SourceMessages(
+            messages, until_t, clock.error_s, losses, node=self.pod.node, boot_id=clock.boot_id
+        )
+
+
+def _power_cut_t(history: History, node: str, boot_t: float) -> float | None:
+    """Return when a boot ended without a shutdown (s), or None: data may not yet have been on its disk."""
+    for entry in history.entries:
+        own = (entry.data.get("name"), entry.data.get("step"))
+        is_end = entry.data.get("node") == node and (own[0] == f"node-{node}" or own[1] in _CUTS)
+        if is_end and entry.t > boot_t:
+            return None if entry.data.get("status") == _SHUT_DOWN else entry.t
+    return None
