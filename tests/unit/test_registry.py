@@ -271,6 +271,7 @@ STATUS = {
         "settings": {},
         "known_gates": {"kubelet": ["A"]},
         "source": "--source commit 0123456789ab, content 0123456789ab",
+        "node_versions": ["v1.36.3"],
     },
 }
 
