@@ -271,3 +271,18 @@ def test_worker_has_its_own_session_with_priority() -> None:
     nice = autogroup.nice_of()
     shown = proc.run([sys.executable, "-c", SHOWN], timeout_s=SESSION_TIMEOUT_S).stdout.split()
     assert shown == ["True", str(autogroup.HARNESS), str(nice)]
+
+
+LOWERED = """
+from nodeproof.labs.base.autogroup import lowered, nice_of
+
+with lowered(3):
+    inside = nice_of()
+print(inside, nice_of())
+"""
+
+
+@needs_autogroups
+def test_session_has_its_priority_back_after_it_was_lowered() -> None:
+    command = ["setsid", "--wait", sys.executable, "-c", LOWERED]
+    assert proc.run(command, timeout_s=SESSION_TIMEOUT_S).stdout.split() == ["3", "0"]

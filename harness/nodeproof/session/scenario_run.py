@@ -14,6 +14,7 @@ import pytest
 from nodeproof.cache import Detail
 from nodeproof.capacity import busiest
 from nodeproof.checks.judge import unexpected_exit
+from nodeproof.labs.base import autogroup
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
 from nodeproof.model.history import History
 from nodeproof.model.load import Turn
@@ -128,11 +129,13 @@ class ScenarioRun:
             )
             self._decide_retry(self._store_unrecorded(error))
             raise error
-        history, configuration = lab.history(), lab.configuration
-        broken = f"{type(error).__name__}: {error}" if error else ""
-        judged = close(self.claims, judge.judgments, history, configuration, broken)
-        scenario_report.store(session.run_folder, self.nodeid, judged, session.claims, configuration, history)
-        scenario_report.attach(session.run_folder, self.nodeid, judged, configuration)
+        with autogroup.lowered(autogroup.JUDGING):
+            history, configuration = lab.history(), lab.configuration
+            broken = f"{type(error).__name__}: {error}" if error else ""
+            judged = close(self.claims, judge.judgments, history, configuration, broken)
+            folder, claims = session.run_folder, session.claims
+            scenario_report.store(folder, self.nodeid, judged, claims, configuration, history)
+            scenario_report.attach(folder, self.nodeid, judged, configuration)
         worst = judged.worst()
         is_expected = error is None and (worst.outcome == "conforms" or worst.is_known)
         provider = session.lab_provider()

@@ -8,8 +8,10 @@ which delays evidence and controllers. A session with a higher nice value yields
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 HARNESS = -8
@@ -22,6 +24,8 @@ STARTING = 7
 """The same until the lab is up: other labs of the run may already be measuring."""
 MACHINE = 8
 """The same for a virtual machine's session: labs come first, as their controllers must be in time."""
+JUDGING = 12
+"""The same for a worker that judges, which takes a processor for a second: other labs come first."""
 _NICE = re.compile(r"nice (-?\d+)")
 
 
@@ -37,6 +41,20 @@ def set_nice(nice: int, process: int | str = "self") -> None:
     """Set the nice value of a process's session; do nothing on a host without autogroups."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/autogroup").write_text(str(nice))
+
+
+@contextlib.contextmanager
+def lowered(by: int) -> Iterator[None]:
+    """Lower the priority of this process's session; do nothing for a user who could not restore it."""
+    if os.geteuid() != 0:
+        yield
+        return
+    nice = nice_of()
+    set_nice(nice + by)
+    try:
+        yield
+    finally:
+        set_nice(nice)
 
 
 if __name__ == "__main__":
