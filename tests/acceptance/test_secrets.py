@@ -113,7 +113,7 @@ def test_run_leaves_no_secret_in_any_file(
     assert (out / "merged" / "site" / "page.html").exists()
     assert find_secrets(out, {**secrets, **untold, "bearer": STATIC}) == []
     # Each way carried secrets, and was redacted.
-    (history,) = run.glob("scenarios/*tells-its-secrets*/history.jsonl")
+    (history,) = run.glob("scenarios/*secrets-of-the-lab*/history.jsonl")
     logs = run / "labs" / lab.name
     roads = [run / "run.json", history, history.with_name("judgments.json"), junit, out / "terminal"]
     roads += [logs / log.name, logs / "audit.jsonl"]
