@@ -11,7 +11,8 @@ import pytest
 
 from infra.versions import in_order, reusable
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Verdict, unproven
+from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
+from nodeproof.model.window import Window
 from nodeproof.report import comparison, digest, versions
 from nodeproof.report.digest import Digest
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
@@ -94,6 +95,12 @@ def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], versions=">=1.26", page=page)}
     (sentence,) = versions.untrue_sentences(claims)
     assert sentence.truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
+
+
+def test_page_leaves_out_medians_that_one_window_admits(tmp_path: Path) -> None:
+    window = Window(0.0, 20.0, 0.0, "period", "0", "20")
+    times = [conforms("came", window, Measured(time_s, "s")) for time_s in (3.0, 17.0)]
+    assert DETECTION not in section(render(tmp_path, DETECTION, *times), "Median times that differ")
 
 
 @pytest.mark.parametrize(

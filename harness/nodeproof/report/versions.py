@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -113,11 +113,13 @@ def _medians(comparison: Comparison) -> Iterator[tuple[Line, tuple[float | None,
     for line in comparison.lines:
         times = [measured_times(entry) for entry in line.entries]
         medians = tuple(median(values) if values else None for values in times)
-        known = [value for value in medians if value is not None]
-        if len(known) < 2:
+        measured_s = [value for value in medians if value is not None]
+        if len(measured_s) < 2:
             continue
-        change_s = max(known) - min(known)
-        if change_s > max(_LEAST_CHANGE_S, _LEAST_CHANGE * min(known)):
+        change_s = max(measured_s) - min(measured_s)
+        if _is_in_one_window(line, measured_s):
+            continue
+        if change_s > max(_LEAST_CHANGE_S, _LEAST_CHANGE * min(measured_s)):
             yield line, medians
 
 
@@ -132,6 +134,13 @@ def _changes(comparison: Comparison) -> Iterator[Change]:
 
 def _minor(version: str) -> int:
     return int(version.split(".")[1])
+
+
+def _is_in_one_window(line: Line, times_s: Sequence[float]) -> bool:
+    """Return whether a window admits all these times, which then depend on the phase of a controller."""
+    rows = [row for entry in line.entries if entry for row in entry.rows]
+    windows = [row["window"] for row in rows if row["window"]]
+    return any(window["low_s"] <= min(times_s) and max(times_s) <= window["high_s"] for window in windows)
 
 
 def untrue_sentences(claims: Mapping[str, Claim]) -> Iterator[Sentence]:
