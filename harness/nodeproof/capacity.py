@@ -93,11 +93,10 @@ def pressure(proc: Path = _PROC) -> float:
     return min(1.0, max(0.0, waiting))
 
 
-def busy_share(sample_s: float | None = None) -> float:
+def busy_share(sample_s: float) -> float:
     """Sample the machine for `sample_s`; return the share of its processors in use, from 0 to 1.
 
-    Without a time, the sample begins at the thread's last call. Processes with a positive nice value give way
-    and do not count.
+    Processes with a positive nice value give way and do not count.
     """
     percent = psutil.cpu_times_percent(interval=sample_s)
     idle = percent.idle + percent.nice + getattr(percent, "iowait", 0.0)

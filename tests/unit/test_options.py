@@ -256,7 +256,7 @@ def test_parallel_labs_are_counted_by_their_machine_shapes(
     assert capacity.max_labs(LIBVIRT, shapes)[0] == labs
 
 
-@pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 8), (4, 2, 3, 4), (64, 99, 3, 33)])
+@pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 6), (4, 2, 3, 4), (64, 99, 3, 33)])
 def test_zones_are_limited_by_cores_memory_and_lab_size(
     host: Host, cores: int, gib: int, nodes: int, zones: int
 ) -> None:

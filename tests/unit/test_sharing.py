@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -33,7 +33,7 @@ signal.pause()
 
 
 def throttle(folder: Path, name: str, most: int = MOST) -> Throttle:
-    return Throttle(folder, name, most, read_pressure=lambda: 1.0, read_busy=lambda: 0.0)
+    return Throttle(folder, name, most, read_pressure=lambda: 1.0)
 
 
 def enter(worker: Throttle) -> threading.Event:
@@ -112,7 +112,7 @@ def test_dead_worker_does_not_block_others(tmp_path: Path) -> None:
     assert retry.wait(TIMEOUT_S)
 
 
-def test_large_slack_of_one_worker_reduces_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_slack_of_one_worker_halves_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeproof.session.sharing._REPORT_PERIOD_S", 0.05)
     monkeypatch.setattr("nodeproof.model.load.SETTLING_S", 0.0)
     strained, other, late = (throttle(tmp_path, name) for name in "abc")
@@ -130,7 +130,7 @@ def test_wait_for_a_turn_times_out(tmp_path: Path) -> None:
     allow(tmp_path, 1)
     throttle(tmp_path, "a").start_scenario(lambda _line: None)
     lines: list[str] = []
-    replace(throttle(tmp_path, "b"), timeout_s=0.2).start_scenario(lines.append)
+    Throttle(tmp_path, "b", MOST, timeout_s=0.2, read_pressure=lambda: 1.0).start_scenario(lines.append)
     assert lines[-1] == "no capacity after 0.2 s: starting anyway"
 
 

@@ -6,22 +6,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-STRAINED = 0.45
-"""Share of the slack limit above which fewer scenarios run. It leaves narrow windows of `fast` uncertain."""
-ROOMY, ROOMY_UNDER_PRESSURE = 0.38, 0.34
+STRAINED = 0.5
+"""Share of the slack limit above which fewer scenarios run; the rest is a reserve for those that run."""
+ROOMY, ROOMY_UNDER_PRESSURE = 0.45, 0.35
 """Share of the slack limit up to which one more scenario may start, without and with constant CPU pressure.
 An idle machine has 0.3.
 """
 SETTLING_S = 6.0
 """Time (s) until a change of the number of scenarios affects the measurements."""
-STRAINED_FOR_S = 15.0
+STRAINED_FOR_S = 30.0
 """Time (s) for which fewer scenarios run than the number that strained the machine."""
-DECREASE = 3 / 4
-"""Share of the scenarios that may still run after a strain, which is often short, as at the end of a lab."""
-MOST_BUSY = 0.7
-"""Share of the processors up to which one more scenario may start, without what other programs use.
-A scenario takes 5 to 8 % of two processors, and twice that while it begins and ends.
-"""
 _IDLE_SHARE, _BUSY_SHARE = 1 / 2, 1 / 6
 """Share of the workers at the start of a run on an idle machine, and on one that other programs use fully.
 More are added within seconds, one at a time.
@@ -35,12 +29,10 @@ class Load:
     Args:
         slack_share: worst slack of the current recordings, as a share of the profile's slack limit.
         pressure: share of the time in which something waited for a processor, from 0 to 1.
-        busy: share of the processors in use, from 0 to 1.
     """
 
     slack_share: float = 0.0
     pressure: float = 0.0
-    busy: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,14 +42,12 @@ class Allowance:
     Args:
         strained: number of scenarios at which slack last became large; 0 if it never did.
         strained_t: when that was.
-        foreign_share: share of the processors that other programs used before the run, from 0 to 1.
     """
 
     workers: int
     since_t: float
     strained: int = 0
     strained_t: float = 0.0
-    foreign_share: float = 0.0
 
 
 def initial(maximum: int, foreign_share: float) -> int:
@@ -72,13 +62,13 @@ def initial(maximum: int, foreign_share: float) -> int:
 
 
 def adapt(allowance: Allowance, running: int, load: Load, maximum: int, now_t: float) -> Allowance:
-    """Return the next allowance: one more if there is capacity, three quarters if slack becomes large.
+    """Return the next allowance: one more if there is capacity, half of it if slack becomes large.
 
-    The allowance changes at most once in `SETTLING_S` and stays between 1 and `maximum`. It is not reduced
+    The allowance changes at most once in `SETTLING_S` and stays between 1 and `maximum`. It is not halved
     again while more scenarios run than it allows: the last change must first have an effect. It grows only
-    while all of it is in use and processors are idle. For `STRAINED_FOR_S` it stays below the number that
-    strained the machine, unless that was two or one. Where there is capacity although more scenarios run than
-    it allows, the machine supports that many.
+    while all of it is in use. For `STRAINED_FOR_S` it stays below the number that strained the machine,
+    unless that was two or one. Where there is capacity although more scenarios run than it allows, the
+    machine supports that many.
 
     Source: the additive increase and multiplicative decrease of D. Chiu and R. Jain, 1989.
     """
@@ -87,12 +77,10 @@ def adapt(allowance: Allowance, running: int, load: Load, maximum: int, now_t: f
     if load.slack_share > STRAINED:
         if running > allowance.workers:
             return allowance
-        fewer = max(1, int(running * DECREASE))
-        return replace(allowance, workers=fewer, since_t=now_t, strained=running, strained_t=now_t)
+        return Allowance(max(1, running // 2), now_t, running, now_t)
     is_strained = allowance.strained and now_t - allowance.strained_t < STRAINED_FOR_S
     limit = min(maximum, max(2, allowance.strained - 1)) if is_strained else maximum
-    is_calm = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
-    has_room = is_calm and load.busy - allowance.foreign_share <= MOST_BUSY
+    has_room = load.slack_share <= ROOMY + (ROOMY_UNDER_PRESSURE - ROOMY) * load.pressure
     if has_room and running >= allowance.workers and allowance.workers < limit:
         return replace(allowance, workers=min(limit, running + 1), since_t=now_t)
     return allowance

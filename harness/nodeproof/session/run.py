@@ -337,7 +337,7 @@ def is_planned(config: pytest.Config) -> bool:
 def check_load(session: Session, max_workers: int) -> None:
     """Sample the machine's load before the run, set the initial number of workers, and warn of load."""
     share = busy_share(_SAMPLE_S)
-    sharing.allow(session.run_folder / sharing.FOLDER, initial(max_workers, share), share)
+    sharing.allow(session.run_folder / sharing.FOLDER, initial(max_workers, share))
     if share > _BUSY_SHARE:
         session.say(
             f"this machine is busy: other programs use {share * 100:.0f} % of its processors; "

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from nodeproof import disk
 from nodeproof.cache import Detail
-from nodeproof.capacity import busy_share, pressure
+from nodeproof.capacity import pressure
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.leases import InUse
@@ -210,7 +209,6 @@ class _State:
     waits_since_t: float | None = None
     starts_lab: bool = False
     slack_share: float = 0.0
-    busy: float = 0.0
     reported_t: float = 0.0
 
 
@@ -233,7 +231,6 @@ class Throttle:
     max_workers: int
     timeout_s: float = TURN_TIMEOUT_S
     read_pressure: Callable[[], float] = pressure
-    read_busy: Callable[[], float] = busy_share
     _state: _State = field(default=_State(), init=False)
     _alive: int = field(default=-1, init=False)
     """The descriptor of the file that this worker locks as long as it lives."""
@@ -304,9 +301,9 @@ class Throttle:
     def _takes_turn(self) -> bool:
         """Take a turn if there is capacity; return whether it was taken."""
         with locked(self.folder / _LOCK):
-            workers, reports = self._workers()
+            workers, shares = self._workers()
             running = sum(worker.is_running for worker in workers)
-            load = self._load(reports)
+            load = Load(max(shares, default=0.0), self.read_pressure())
             allowance = adapt(self._allowance(), running, load, self.max_workers, time.monotonic())
             disk.replace(self.folder / _ALLOWANCE, json.dumps(asdict(allowance)).encode())
             if not may_start(self.name, workers, allowance.workers, self.max_workers):
@@ -314,14 +311,8 @@ class Throttle:
             self._write(waits_since_t=None, is_running=True)
             return True
 
-    def _load(self, reports: Sequence[_State]) -> Load:
-        slack_share = max((report.slack_share for report in reports), default=0.0)
-        busy = fmean(report.busy for report in reports) if reports else 0.0
-        return Load(slack_share, self.read_pressure(), busy)
-
     def _report_slack(self, slack_share: SlackShare, ended: threading.Event) -> None:
         last = 0.0
-        self.read_busy()
         while not ended.wait(_REPORT_PERIOD_S):
             share = slack_share()
             if ended.is_set():
@@ -329,17 +320,16 @@ class Throttle:
             # A lab without an answer is at least as late as before.
             before, last = last, last if share is None else share
             # A single late wake-up is not a load; a persistent load shows in two reports.
-            slack = round(min(before, last), 3)
-            self._write(slack_share=slack, busy=self.read_busy(), reported_t=time.monotonic())
+            self._write(slack_share=round(min(before, last), 3), reported_t=time.monotonic())
 
     def _allowance(self) -> Allowance:
         with contextlib.suppress(OSError, ValueError):
             return Allowance(**json.loads((self.folder / _ALLOWANCE).read_text()))
         return Allowance(self.max_workers, time.monotonic())
 
-    def _workers(self) -> tuple[Sequence[Worker], Sequence[_State]]:
-        """Return all live workers, and the fresh reports of those with a running scenario."""
-        workers, reports, now = [], [], time.monotonic()
+    def _workers(self) -> tuple[Sequence[Worker], Sequence[float]]:
+        """Return the state of all live workers, and the slack reported by workers with a running scenario."""
+        workers, shares, now = [], [], time.monotonic()
         for path in sorted(self.folder.glob(f"*{_STATE}")):
             if path.stem != self.name and not is_held(path.with_suffix(_ALIVE)):
                 continue
@@ -347,8 +337,8 @@ class Throttle:
             turn = Turn(state.turn)
             workers.append(Worker(path.stem, turn, state.is_running, state.waits_since_t, state.starts_lab))
             if state.is_running and now - state.reported_t < _FRESH_S:
-                reports.append(state)
-        return workers, reports
+                shares.append(state.slack_share)
+        return workers, shares
 
     def _write(self, **changes: Any) -> None:
         """Write the state of this worker; hold its lock from the first call on."""
@@ -361,11 +351,10 @@ class Throttle:
             disk.replace(self.folder / f"{self.name}{_STATE}", json.dumps(asdict(self._state)).encode())
 
 
-def allow(folder: Path, workers: int, foreign_share: float = 0.0) -> None:
-    """Set how many scenarios may run at once, and the share of the processors that other programs use."""
+def allow(folder: Path, workers: int) -> None:
+    """Set how many scenarios may run at once, from now on."""
     folder.mkdir(parents=True, exist_ok=True)
-    allowance = Allowance(workers, time.monotonic(), foreign_share=foreign_share)
-    disk.replace(folder / _ALLOWANCE, json.dumps(asdict(allowance)).encode())
+    disk.replace(folder / _ALLOWANCE, json.dumps({"workers": workers, "since_t": time.monotonic()}).encode())
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class Limits:
     ready_timeout_s: float = 180.0
     node_mib: int = 64
     labs_per_core: float = 1.5
-    zones_per_core: float = 4.0
+    zones_per_core: float = 3.0
     common_nodes: int = MOST_IN_A_ZONE
     runs_in_parallel: bool = False
 
