@@ -112,7 +112,7 @@ def expect_no_binding(lab: Lab, claim: Expectations, pod: Pod) -> None:
 
 def expect_no_deletion(lab: Lab, claim: Expectations, tolerant: Pod, daemons: Workload) -> None:
     tainted = lab.target.taint(UNREACHABLE, "NoExecute").added
-    longer = windows.absence_including_anchor(lab.toleration_s + 5.0)
+    longer = windows.absence_including_anchor(lab.toleration_s + 8.0)
     claim("eviction.unlimited-toleration").never(tolerant.deletion, throughout=longer, after=tainted)
     claim("daemonset.not-evicted-on-node-failure").never(daemons.deletion, throughout=longer, after=tainted)
 
