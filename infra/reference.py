@@ -45,10 +45,8 @@ def commands_page() -> str:
 
 def _command(command: Command) -> str:
     rows = _rows(command.arguments)
-    about = f" {command.about}" if command.about else ""
-    text = f"{command.text[:1].upper()}{command.text[1:]}.{about}"
     arguments = f"{table(('argument', 'what'), rows)}\n\n" if rows else ""
-    return f"### nodeproof {command.name}\n\n{text}\n\n{arguments}"
+    return f"### nodeproof {command.name}\n\n{command.description}\n\n{arguments}"
 
 
 def _rows(arguments: Iterable[Argument]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Chaos tests for Kubernetes nodes: run scenarios, use labs by hand, read recorded runs."""
+"""Chaos tests for Kubernetes nodes: run scenarios, use labs, read recorded runs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,23 @@ from nodeproof.report import commands as readers
 
 Json = Any
 DEFAULT_RUN = Path("reports/out/latest")
+_START = """\
+Nodeproof tests whether a Kubernetes cluster behaves as the Kubernetes "Nodes" page documents.
+
+Audit your own cluster, read-only, through your kubeconfig:
+    nodeproof audit
+
+Judge a version or a patch of Kubernetes in a lab on this machine (Linux, root):
+    nodeproof doctor
+    nodeproof run --kubernetes-version VERSION
+    nodeproof run --source DIR
+
+Write a scenario for a claim, and run it:
+    nodeproof claims
+    nodeproof run my-scenarios
+
+All commands: nodeproof --help
+"""
 
 
 class Argument:
@@ -31,8 +48,24 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Commands that `nodeproof --help` lists together."""
+
+    title: str
+
+
+CLUSTER = Group("your own cluster")
+SCENARIOS = Group("scenarios")
+LAB = Group("a lab by hand")
+RUNS = Group("recorded runs")
+
+
+@dataclass(frozen=True)
 class Command:
-    """A subcommand; with `passes_on` it accepts unknown options and passes them to another program."""
+    """A subcommand; with `passes_on` it accepts unknown options and passes them to another program.
+
+    `example` is its arguments in the example of its help.
+    """
 
     name: str
     do: Callable[[argparse.Namespace, list[str]], int]
@@ -41,6 +74,13 @@ class Command:
     about: str = ""
     passes_on: bool = False
     has_help: bool = True
+    group: Group = RUNS
+    example: str = ""
+
+    @property
+    def description(self) -> str:
+        """What the command does, in sentences."""
+        return f"{self.text[:1].upper()}{self.text[1:]}. {self.about}".rstrip()
 
 
 OPTIONS = (
@@ -68,49 +108,6 @@ _COMPONENTS = (
     Argument("--source", metavar="DIR", default="", help="checkout of Kubernetes to build instead"),
 )
 COMMANDS = (
-    Command(
-        "doctor",
-        commands.doctor,
-        "check whether a lab can start on this machine",
-        (
-            Argument(
-                "--lab",
-                action="append",
-                default=None,
-                help="kind of lab to check; default: all kinds that need no Vagrant",
-            ),
-            Argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
-        ),
-    ),
-    Command(
-        "run",
-        commands.run,
-        "run scenarios, and write verdicts and the report site",
-        (Argument("--no-site", action="store_true", help="write no report site"),),
-        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
-        "(all of them: docs/commands.md).",
-        passes_on=True,
-    ),
-    Command(
-        "bisect",
-        commands.bisect,
-        "find the commit of Kubernetes since which a claim deviates",
-        (
-            Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
-            Argument("--good", metavar="REV", required=True, help="revision on which the claim conforms"),
-            Argument("--bad", metavar="REV", required=True, help="revision on which the claim deviates"),
-            Argument("--claim", metavar="ID", required=True, help="the claim"),
-        ),
-        about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
-        passes_on=True,
-    ),
-    Command(
-        "plan",
-        commands.plan,
-        "show which worker would run each scenario, and until when; starts nothing",
-        about="Takes the options that `nodeproof run` passes to pytest; -n is the number of workers.",
-        passes_on=True,
-    ),
     Command(
         "audit",
         commands.audit,
@@ -146,6 +143,59 @@ COMMANDS = (
                 help="new folder in which to keep the recording, for `recheck` and reports",
             ),
         ),
+        group=CLUSTER,
+        example="--context staging --run audit-1",
+    ),
+    Command(
+        "doctor",
+        commands.doctor,
+        "check whether a lab can start on this machine",
+        (
+            Argument(
+                "--lab",
+                action="append",
+                default=None,
+                help="kind of lab to check; default: all kinds that need no Vagrant",
+            ),
+            Argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
+        ),
+        group=SCENARIOS,
+        example="--lab process",
+    ),
+    Command(
+        "run",
+        commands.run,
+        "run scenarios, and write verdicts and the report site",
+        (Argument("--no-site", action="store_true", help="write no report site"),),
+        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
+        "(all of them: docs/commands.md).",
+        passes_on=True,
+        group=SCENARIOS,
+        example="--claim partition.terminating",
+    ),
+    Command(
+        "bisect",
+        commands.bisect,
+        "find the commit of Kubernetes since which a claim deviates",
+        (
+            Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
+            Argument("--good", metavar="REV", required=True, help="revision on which the claim conforms"),
+            Argument("--bad", metavar="REV", required=True, help="revision on which the claim deviates"),
+            Argument("--claim", metavar="ID", required=True, help="the claim"),
+        ),
+        about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
+        passes_on=True,
+        group=SCENARIOS,
+        example="--source kubernetes --good v1.36.0 --bad v1.37.0 --claim cordon.taint",
+    ),
+    Command(
+        "plan",
+        commands.plan,
+        "show the planned worker and time of each scenario",
+        about="Starts nothing. Takes the options that `nodeproof run` passes to pytest; -n sets the workers.",
+        passes_on=True,
+        group=SCENARIOS,
+        example="-n 3",
     ),
     Command(
         "up",
@@ -185,15 +235,38 @@ COMMANDS = (
             ),
             *_COMPONENTS,
         ),
+        group=LAB,
+        example="--nodes 3 --zones 2",
     ),
-    Command("status", commands.status, "show a lab's nodes and components", (_LAB_NAME,)),
-    Command("down", commands.down, "tear a lab down, and remove the remains of killed labs", (_LAB_NAME,)),
-    Command("heal", commands.heal, "heal every fault that an interrupted run left", (_LAB_NAME,)),
+    Command(
+        "status",
+        commands.status,
+        "show a lab's nodes and components",
+        (_LAB_NAME,),
+        group=LAB,
+    ),
+    Command(
+        "down",
+        commands.down,
+        "tear a lab down, and remove the remains of killed labs",
+        (_LAB_NAME,),
+        group=LAB,
+        example="--lab-name LAB",
+    ),
+    Command(
+        "heal",
+        commands.heal,
+        "heal every fault that an interrupted run left",
+        (_LAB_NAME,),
+        group=LAB,
+    ),
     Command(
         "shell",
         commands.shell,
         "open a shell on a node, or run a command (after --)",
         (Argument("node", help="name of the node"), _ARGV, _LAB_NAME),
+        group=LAB,
+        example="node-1 -- nft list ruleset",
     ),
     Command(
         "logs",
@@ -203,27 +276,47 @@ COMMANDS = (
             Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
             _LAB_NAME,
         ),
+        group=LAB,
+        example="kubelet-node-1",
     ),
     Command(
-        "kubectl", commands.kubectl, "run the lab's kubectl", (_LAB_NAME,), passes_on=True, has_help=False
+        "kubectl",
+        commands.kubectl,
+        "run the lab's kubectl",
+        (_LAB_NAME,),
+        passes_on=True,
+        has_help=False,
+        group=LAB,
+        example="get nodes -o wide",
     ),
     Command(
         "exec",
         commands.inside,
         "run a program (after --) in the lab's network",
         (_LAB_NAME, Argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
+        group=LAB,
+        example="-- ping -c 1 node-1",
     ),
-    Command("proxy", commands.proxy, "serve the lab's API on a loopback port", (_LAB_NAME, _PORT)),
+    Command(
+        "proxy",
+        commands.proxy,
+        "serve the lab's API on a loopback port",
+        (_LAB_NAME, _PORT),
+        group=LAB,
+        example="--port 8443",
+    ),
     Command(
         "recheck",
         readers.recheck,
-        "judge a recorded run again, without a cluster, and write its reports to RUN/recheck",
+        "judge a recorded run again, without a cluster",
         (_RUN, Argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
+        example="reports/out/latest",
+        about="Writes all reports to RUN/recheck.",
     ),
     Command(
         "merge",
         readers.merge,
-        "merge shards, complete or not, into one run, and write verdicts and the report site",
+        "merge shards into one run, and write its reports",
         (
             _RUNS,
             Argument(
@@ -236,28 +329,35 @@ COMMANDS = (
             Argument("--no-site", action="store_true", help="write no report site"),
             _CLAIMS,
         ),
+        example="shard-1 shard-2 --run merged",
+        about="Shards may be incomplete.",
     ),
     Command(
         "report",
         readers.report,
         "serve a run's report site on loopback",
         (_LAST_RUN, _PORT, _CLAIMS),
+        example="reports/out/latest",
     ),
     Command(
         "page",
         readers.page,
-        "write the Nodes page with verdicts into a run's site, also for an aborted run",
+        "write the Nodes page with verdicts into a run's site",
         (_LAST_RUN, _CLAIMS),
+        example="reports/out/latest",
+        about="Also for an aborted run; needs no Node.js.",
     ),
     Command(
         "junit",
         readers.junit,
-        "write a run's verdicts as JUnit XML, also for an aborted run",
+        "write a run's verdicts as JUnit XML",
         (
             _LAST_RUN,
             Argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
             _CLAIMS,
         ),
+        example="reports/out/latest --output junit.xml",
+        about="Also for an aborted run.",
     ),
     Command(
         "matrix",
@@ -272,27 +372,31 @@ COMMANDS = (
             ),
             _CLAIMS,
         ),
+        example="run-1.36 run-1.37 --html matrix.html",
     ),
     Command(
         "compare",
         readers.compare,
-        "show which verdicts, times and settings of two runs differ; exit with 1 on a regression",
+        "show which verdicts, times and settings of two runs differ",
         (
             Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
             Argument("after", metavar="RUN_B", type=Path, help="the later run"),
             _CLAIMS,
         ),
+        example="run-1.36 run-1.37",
+        about="Exits with 1 on a regression.",
     ),
     Command(
         "summary",
         readers.summary,
         "summarize runs in Markdown, for the job summary of a CI system",
         (_RUNS, _CLAIMS),
+        example="reports/out/latest",
     ),
     Command(
         "publish",
         readers.publish,
-        "publish runs as a web site: the public part of each run, and an index page",
+        "publish runs as a web site with an index page",
         (
             Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
             Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
@@ -300,14 +404,25 @@ COMMANDS = (
             Argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
             _CLAIMS,
         ),
+        example="public reports/out/latest --keep 10",
+        about="Copies the public part of each run.",
     ),
     Command(
         "claims",
         commands.claims,
         "list every claim, and where it is judged",
         (Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
+        group=SCENARIOS,
+        example="my-scenarios",
     ),
-    Command("components", commands.components, "build or check the components", _COMPONENTS),
+    Command(
+        "components",
+        commands.components,
+        "build or check the components",
+        _COMPONENTS,
+        group=SCENARIOS,
+        example="--kubernetes-version v1.36.3",
+    ),
     Command(
         "box",
         commands.box,
@@ -318,6 +433,8 @@ COMMANDS = (
             ),
             *_COMPONENTS,
         ),
+        group=SCENARIOS,
+        example="--folder .box",
     ),
 )
 
@@ -325,6 +442,9 @@ COMMANDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Print a Problem as one line; --debug adds its traceback."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv:
+        terminal.document(_START)
+        return 0
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
     if rest and not arguments.passes_on:
@@ -365,15 +485,23 @@ def _interrupt(number: int, _frame: object) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="nodeproof", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="nodeproof",
+        usage="nodeproof [option...] COMMAND ...",
+        description=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     for option in OPTIONS:
         parser.add_argument(*option.names, **option.how)
-    subparsers = parser.add_subparsers(dest="command", required=True)
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="nodeproof", help=argparse.SUPPRESS
+    )
     for command in COMMANDS:
         subparser = subparsers.add_parser(
             command.name,
-            help=command.text,
-            description=command.about or None,
+            description=command.description,
+            epilog=f"example: nodeproof {command.name} {command.example}".rstrip(),
             add_help=command.has_help,
             allow_abbrev=False,
         )
@@ -381,6 +509,15 @@ def _parser() -> argparse.ArgumentParser:
             subparser.add_argument(*argument.names, **argument.how)
         subparser.set_defaults(do=command.do, passes_on=command.passes_on)
     return parser
+
+
+def _overview() -> str:
+    """Return the description of nodeproof, and one line for each command, by group."""
+    lines = [f"{__doc__}", ""]
+    for group in dict.fromkeys(command.group for command in COMMANDS):
+        lines.append(f"{group.title}:")
+        lines += [f"  {command.name:<12}{command.text}" for command in COMMANDS if command.group is group]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

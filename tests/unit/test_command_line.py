@@ -1,0 +1,41 @@
+"""The command line for somebody new: next steps, and help that fits a screen."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from nodeproof import cli
+
+LINES, COLUMNS = 40, 80
+HELPS = [(), *((command.name,) for command in cli.COMMANDS if command.has_help)]
+
+
+def test_next_steps_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    steps = [line.split()[1:] for line in capsys.readouterr().out.splitlines() if line[4:14] == "nodeproof "]
+    assert {step[0] for step in steps} >= {"audit", "doctor", "run", "claims"}
+    for step in steps:
+        assert cli._parser().parse_known_args(step)[0].command == step[0]
+
+
+@pytest.mark.parametrize("command", HELPS)
+def test_help_fits_a_screen(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    with pytest.raises(SystemExit):
+        cli.main([*command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= COLUMNS
+    assert not command or any(line.startswith("example: nodeproof") for line in lines)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
+def test_example_is_accepted(command: cli.Command) -> None:
+    words = [command.name, *shlex.split(command.example)]
+    arguments, rest = cli._parser().parse_known_args(words)
+    assert arguments.command == command.name
+    assert command.passes_on or not rest
