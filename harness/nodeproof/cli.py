@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nodeproof import commands, terminal
+from nodeproof import commands, extras, terminal
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import commands as readers
@@ -27,7 +27,8 @@ Nodeproof tests whether a Kubernetes cluster behaves as the Kubernetes "Nodes" p
 Audit your own cluster, read-only, through your kubeconfig:
     nodeproof audit
 
-Judge a version or a patch of Kubernetes in a lab on this machine (Linux, root):
+Judge a version or a patch of Kubernetes in a lab on this machine (Linux, root; extra `lab`):
+    pip install 'nodeproof[lab]'
     nodeproof doctor
     nodeproof run --kubernetes-version VERSION
     nodeproof run --source DIR
@@ -49,14 +50,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands that `nodeproof --help` lists together."""
+    """Commands that `nodeproof --help` lists together; `extra` is the extra of the package that they need."""
 
     title: str
+    extra: str = ""
 
 
 CLUSTER = Group("your own cluster")
-SCENARIOS = Group("scenarios")
-LAB = Group("a lab by hand")
+SCENARIOS = Group("scenarios", "lab")
+LAB = Group("a lab by hand", "lab")
 RUNS = Group("recorded runs")
 
 
@@ -452,6 +454,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
+        if arguments.extra:
+            extras.require(arguments.extra, f"nodeproof {arguments.command}")
         run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
         status = run(arguments, rest)
         sys.stdout.flush()
@@ -507,7 +511,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.how)
-        subparser.set_defaults(do=command.do, passes_on=command.passes_on)
+        subparser.set_defaults(do=command.do, passes_on=command.passes_on, extra=command.group.extra)
     return parser
 
 

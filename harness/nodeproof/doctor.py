@@ -15,7 +15,7 @@ from pathlib import Path
 from nodeproof import capacity, proc
 from nodeproof.artifacts import components
 from nodeproof.cache import cache_dir
-from nodeproof.hints import VAGRANT, hint_for
+from nodeproof.hints import BOX, VAGRANT, hint_for
 from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NAMESPACES
 from nodeproof.labs.client.registry import client, describe_memory, running
@@ -196,7 +196,7 @@ def vagrant_notes(box: Path) -> list[Finding]:
         hint = "install libvirt-daemon-system, and add yourself to the group libvirt"
         notes.append(Finding(NOTE, "libvirtd, which vagrant needs, does not run", hint))
     if not (box / "settings.json").exists():
-        notes.append(Finding(NOTE, f"no box in {box}", "run `make box`"))
+        notes.append(Finding(NOTE, f"no box in {box}", hint_for(BOX)))
     return notes
 
 

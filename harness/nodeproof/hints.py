@@ -21,6 +21,7 @@ MACHINES = Hint(
     "infra/setup.sh libvirt", "`pip install 'nodeproof[libvirt]'`, and install it with your package manager"
 )
 """How to install what virtual machines need."""
+BOX = Hint("make box", "run `nodeproof box`")
 VAGRANT = Hint("infra/setup.sh vagrant", "the Vagrantfile needs the repository (git clone)")
 _TOP = Path(__file__).resolve().parents[2]
 

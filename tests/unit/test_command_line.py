@@ -1,8 +1,9 @@
-"""The command line for somebody new: next steps, and help that fits a screen."""
+"""The command line for somebody new: next steps, help that fits a screen, and missing extras."""
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +40,19 @@ def test_example_is_accepted(command: cli.Command) -> None:
     arguments, rest = cli._parser().parse_known_args(words)
     assert arguments.command == command.name
     assert command.passes_on or not rest
+
+
+def test_missing_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = tmp_path / "nodeproof-0.1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(
+        "Metadata-Version: 2.4\nName: nodeproof\nVersion: 0.1.0\nProvides-Extra: lab\n"
+        "Requires-Dist: no-such-package>=1; extra == 'lab'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cli.main(["doctor"]) == 2
+    message = capsys.readouterr().err
+    assert "not installed: no-such-package (nodeproof doctor)" in message
+    assert "pip install 'nodeproof[lab]'" in message

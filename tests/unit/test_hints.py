@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.hints import BASE, MACHINES, VAGRANT, Hint, hint_for
+from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for
 
 
-@pytest.mark.parametrize("what", [BASE, MACHINES, VAGRANT])
+@pytest.mark.parametrize("what", [BASE, BOX, MACHINES, VAGRANT])
 def test_missing_setup_file_is_not_suggested(what: Hint, tmp_path: Path) -> None:
     assert hint_for(what).startswith("run `")
     assert "setup" not in hint_for(what, tmp_path)
