@@ -4,6 +4,9 @@ from nodeproof.scenario import Expectations, Lab, faults, needs, windows
 from nodeproof.scenario import partition
 """
 
+# What this module imports is public.
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

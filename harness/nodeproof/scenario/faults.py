@@ -1,5 +1,8 @@
 """The faults by their names in scenarios; a function takes other arguments than the fault's class."""
 
+# What this module imports is public.
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from collections.abc import Mapping

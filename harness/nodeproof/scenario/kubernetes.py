@@ -1,5 +1,8 @@
 """Names and objects of Kubernetes: taints, labels, components, nodes, pods, workloads."""
 
+# What this module imports is public.
+# mypy: implicit-reexport
+
 from nodeproof.actions.workloads import Workload, preferring, using_pvc, witness_fields, workload
 from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates
 from nodeproof.model.cluster import (

@@ -1,5 +1,8 @@
 """Logs whose lines a scenario collects into its recording: `lab.collect(Log("kubelet-node-1", "text"))`."""
 
+# What this module imports is public.
+# mypy: implicit-reexport
+
 from nodeproof.sources.audit import Audit, audit
 from nodeproof.sources.calls import CloudCalls, VolumeCalls
 from nodeproof.sources.logs import Journal, Log

@@ -1,5 +1,8 @@
 """The types that helpers of scenarios take and return."""
 
+# What this module imports is public.
+# mypy: implicit-reexport
+
 from nodeproof.faults import Fault
 from nodeproof.labs.base.spec import Shape
 from nodeproof.labs.base.wire import NodeInfo
