@@ -6,8 +6,9 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, moments, need
 from nodeproof.scenario.kubernetes import ZONE_LABEL, Node, workload
 
 HOSTNAME, TYPE, OWN = "kubernetes.io/hostname", "node.kubernetes.io/instance-type", "nodeproof.dev/own"
+NEW = "nodeproof.dev/new"
 FIRST = {OWN: "first", TYPE: "small", "kubelet.kubernetes.io/own": "yes", "node.kubernetes.io/own": "yes"}
-SECOND = {OWN: "second", TYPE: "large"}
+SECOND = {OWN: "second", TYPE: "large", NEW: "yes"}
 RESERVED = ("kubernetes.io/own", "own.k8s.io/own")
 LABELLED, SILENT, ALONE = Node("labelled"), Node("silent"), Node("alone")
 SELECTED = "kept"
@@ -64,7 +65,7 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
         for phase in ("Running", {"$not": "Running"})
     )
     type_changed = LABELLED.became({"metadata": {"labels": {TYPE: SECOND[TYPE]}}})
-    own_changed = LABELLED.became({"metadata": {"labels": {"$not": {OWN: FIRST[OWN]}}}})
+    own_changed = LABELLED.became({"metadata": {"labels": {"$not": {OWN: FIRST[OWN], NEW: None}}}})
     no_label = {"metadata": {"labels": dict.fromkeys(label)}}
     unlabel = actions.send_request("PATCH", f"/api/v1/nodes/{LABELLED}", no_label)
     restart = actions.restart_joined(LABELLED, node_labels(SECOND))
