@@ -5,6 +5,7 @@ from nodeproof.scenario.kubernetes import tolerates
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
 SECOND_KEY = "example.com/second"
+VALUE, OTHER_VALUE = "nodeproof", "other"
 EVICTION_S, SCHEDULING_S = 2, 15
 LONG_S, SHORT_S = 20, 5
 
@@ -14,27 +15,31 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
     scheduling_window = windows.up_to(SCHEDULING_S)
+    equal, unequal = (
+        {"key": KEY, "operator": "Equal", "value": value, "effect": EFFECT} for value in (VALUE, OTHER_VALUE)
+    )
 
     with lab.record():
         intolerant_pod, finite_pod, tolerant_pod = (
             lab.run(actions.run_pod(on=node, tolerations=tolerations))
             for tolerations in ([], [tolerates(KEY, short_s)], [tolerates(KEY)])
         )
-        with lab.inject(faults.taint(node, KEY, EFFECT)):
+        with lab.inject(faults.taint(node, KEY, EFFECT, VALUE)):
             claim("taints.user-noexecute-evicts").expect(
                 intolerant_pod.deletion, within=windows.up_to(EVICTION_S), after=added
             )
-            avoided_pod, allowed_pod = (
-                lab.run(actions.pending_pod(only_on=node, tolerations=tolerations))
-                for tolerations in ([], [tolerates(KEY)])
+            avoided_pods, allowed_pods = (
+                [lab.run(actions.pending_pod(only_on=node, tolerations=tolerations)) for tolerations in group]
+                for group in (((), (unequal,)), ((equal,), (tolerates(KEY),)))
             )
-            avoided_created, allowed_created = (pod.created for pod in (avoided_pod, allowed_pod))
-            claim("taints.scheduler-avoids").expect(
-                avoided_pod.unschedulable, within=scheduling_window, after=avoided_created
-            )
-            claim("taints.toleration-allows").expect(
-                allowed_pod.bound, within=scheduling_window, after=allowed_created
-            )
+            for pod in avoided_pods:
+                claim("taints.scheduler-avoids").expect(
+                    pod.unschedulable, within=scheduling_window, after=pod.created
+                )
+            for pod in allowed_pods:
+                claim("taints.toleration-allows").expect(
+                    pod.bound, within=scheduling_window, after=pod.created
+                )
             claim("taints.user-noexecute-finite").expect(
                 finite_pod.deletion, within=windows.toleration(short_s), after=added
             )
@@ -43,9 +48,10 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
                 throughout=windows.absence_including_anchor(short_s + lab.quiet_s),
                 after=added,
             )
-            claim("taints.scheduler-avoids").never(
-                avoided_pod.bound, throughout=windows.absence(lab.quiet_s), after=avoided_created
-            )
+            for pod in avoided_pods:
+                claim("taints.scheduler-avoids").never(
+                    pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created
+                )
 
 
 @needs(nodes=3, faulted=2, duration_s="15")

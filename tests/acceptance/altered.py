@@ -21,6 +21,7 @@ from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
 from nodeproof.report import rundir
+from nodeproof.report.digest import verdict_of
 from tests.waiting import eventually
 
 Json = Any
@@ -40,16 +41,15 @@ class Ended:
     run: Path
 
     def labels(self, claim: str) -> list[str]:
-        """Return outcome and code of each judgment of a claim: `deviates`, `unproven: gap`."""
-        rows = [row for row in rundir.read_verdicts(self.run) if row["claim"] == claim]
-        return [f"unproven: {row['code']}" if row["code"] else str(row["verdict"]) for row in rows]
+        """Return the label of each judgment of a claim: `deviates`, `deviates: reported`, `unproven: gap`."""
+        return [verdict_of(row).label for row in rundir.read_verdicts(self.run) if row["claim"] == claim]
 
     def claims(self) -> set[str]:
         """Return the claims that have a verdict."""
         return {str(row["claim"]) for row in rundir.read_verdicts(self.run)}
 
     def deviating(self) -> set[str]:
-        """Return the claims with a judgment that deviates."""
+        """Return the claims with a judgment that deviates, and not as reported."""
         return {claim for claim in self.claims() if "deviates" in self.labels(claim)}
 
     def labels_of(self, claims: Iterable[str]) -> set[str]:

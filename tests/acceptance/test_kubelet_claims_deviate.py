@@ -28,6 +28,8 @@ SETTINGS = tuple(
 )
 DESCRIBED, PERIOD = shipped("info/test_kubectl_describe.py"), shipped("monitoring/test_period.py")
 SURELY_LATER_S, PAUSED_S = 2.0, 8.0
+LATE_S = 20.0
+"""Later (s) than an unaltered kubelet rejects a pod after its restart."""
 DEAF = """#!/bin/sh
 for flag; do
     shift
@@ -87,7 +89,7 @@ def fetch(cluster: Cluster, path: str) -> Json:
 
 
 def pods_go_with_a_label(cluster: Cluster) -> None:
-    """On the joining node, as soon as the requested label is removed."""
+    """On the joining node, as soon as the requested label is removed, and another one after a restart."""
 
     def has_label() -> bool:
         labels = fetch(cluster, node("labelled")).get("metadata", {}).get("labels", {})
@@ -95,9 +97,16 @@ def pods_go_with_a_label(cluster: Cluster) -> None:
 
     cluster.until(has_label)
     cluster.until(lambda: not has_label())
-    for pod in cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]:
+    api, containers = cluster.lab.cluster.api, [{"name": "another", "image": "another"}]
+    for pod in api.get(pods(NAMESPACE))["items"]:
         if pod["spec"].get("nodeName") == "labelled":
-            cluster.lab.cluster.api.delete(f"{pods(NAMESPACE)}/{pod['metadata']['name']}", 1)
+            api.delete(f"{pods(NAMESPACE)}/{pod['metadata']['name']}", 1)
+            metadata = {"name": "another", "labels": pod["metadata"]["labels"]}
+    cluster.until_recorded('"restart the kubelet of labelled')
+    cluster.over.wait(LATE_S)
+    api.create(
+        pods(NAMESPACE), {"metadata": metadata, "spec": {"nodeName": "labelled", "containers": containers}}
+    )
 
 
 def one_may_not_report(cluster: Cluster) -> None:
@@ -167,7 +176,8 @@ def lease(name: str) -> str:
 @falls("manual-node.becomes-healthy")
 @falls("registration.cloud-provider-flag", "registration.cloud-uninitialized-taint")
 @falls("registration.default-label-keys-reconciled", "registration.kubeconfig-required")
-@falls("registration.label-change-running-pods", "registration.node-labels")
+@falls("registration.label-change-kubelet-restart", "registration.label-change-running-pods")
+@falls("registration.node-labels")
 @falls("registration.node-labels-restart-ignored", "registration.node-labels-validation")
 @falls("registration.register-node-false")
 def test_flag_claims_deviate(deaf_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:

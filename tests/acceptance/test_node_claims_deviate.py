@@ -166,7 +166,7 @@ def nobody_may_try_and_pods_go_by_force(cluster: Cluster) -> None:
 
 def clocks_go_on(cluster: Cluster) -> None:
     """As if the new manager had kept its timers."""
-    scenario = "all-clocks-anew"
+    scenario = "restart-resets"
     silent = cluster.until_injected("partition", scenario, often=2)
     lost = cluster.injected("partition", scenario)[0]
     pause(SLACK_S)
@@ -295,7 +295,7 @@ def test_out_of_service_claims_deviate(whole_lab: LabHandle, run: Run, claims: f
 
 @BUGS_TOO
 @falls("deletion-gc.terminated-threshold")
-@falls("eviction.controller-restart-resets", "eviction.metrics", "eviction.separate-controller")
+@falls("eviction.metrics", "eviction.separate-controller", "eviction.toleration-survives-restart")
 @falls("monitoring.controller-restart-resets")
 def test_controller_manager_restart_claims_deviate(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]

@@ -17,7 +17,7 @@ from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.verdict import Verdict
 from tests.unit.histories import CUT_T, NODE, Story, configuration, partition
-from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, FROM_FAULT, TAINT, UNKNOWN
+from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, FROM_FAULT, TAINT, TAINTED, UNKNOWN
 
 GRACE_FLAG = Constant(
     "grace", "kcm", "Grace", "node-monitor-grace-period", "s", ((">=1.18", 50.0),), 40.0, "defaults.go"
@@ -78,6 +78,15 @@ def test_deviation_that_may_be_the_reported_one_is_a_loaded_host() -> None:
     story = loaded(partition(taint_s=5.9), late_s=0.6)
     assert label(story, claim=CLAIM) == "deviates"
     assert label(story, claim=replace(CLAIM, reported=LATE_TAINT)) == TOO_LOADED
+
+
+@pytest.mark.parametrize(
+    ("taint_s", "expected"),
+    [(3.0, "deviates"), (5.0, "deviates: reported"), (7.0, "deviates"), (30.0, "conforms: fixed?")],
+)
+def test_event_that_must_not_come_is_known_if_it_comes_as_reported(taint_s: float, expected: str) -> None:
+    check = TAINTED.never_after(UNKNOWN, windows.absence(20.0))
+    assert label(partition(taint_s=taint_s), check, replace(CLAIM, reported=LATE_TAINT)) == expected
 
 
 def test_check_without_a_window_matches_no_report() -> None:

@@ -59,7 +59,8 @@ class ReportedBug:
     """A bug of Kubernetes by which a claim deviates, as somebody reported.
 
     `issue` is `owner/repository#number`, `versions` the range of versions that have the bug. `window` is when
-    the event of the claim's check occurs instead; of the shape `negative`, when it still has not.
+    the event of the claim's check occurs, too late or although it must not; of the shape `negative`, when it
+    still has not.
     """
 
     issue: str
@@ -72,8 +73,8 @@ class ReportedBug:
         return f"https://github.com/{self.issue.replace('#', '/issues/')}"
 
     def deviation(self, check: Check) -> Check | None:
-        """Return the check of the reported deviation; None if the claim's check bounds no event."""
-        if check.name != "after":
+        """Return the check of the reported deviation; None if the claim's check is not about one event."""
+        if check.name not in ("after", "never"):
             return None
         name = "never" if self.window.args["shape"] == "negative" else "after"
         return Check(name, {**check.args, "window": self.window.to_json()})
