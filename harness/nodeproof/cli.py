@@ -220,6 +220,12 @@ COMMANDS = (
                 help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 "
                 "(repeated as needed)",
             ),
+            Argument(
+                "--upgrade-to",
+                metavar="VERSION",
+                default="",
+                help="version, or folder with executables, that faults upgrade the control plane to",
+            ),
             Argument("--profile", default="fast", help="timing of the components; default fast"),
             Argument(
                 "--feature-gates",

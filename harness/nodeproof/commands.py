@@ -168,7 +168,7 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--source", "--lab", "--times", "--topology")
+_PATH_OPTIONS = ("--components", "--source", "--lab", "--times", "--topology", "--upgrade-to")
 
 
 def _checkout(arguments: argparse.Namespace) -> Checkout | None:
@@ -221,6 +221,7 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
         overrides,
         source=checkout.text if checkout else "",
         node_versions=parse_node_versions(arguments.node_versions),
+        upgrade_to=arguments.upgrade_to,
     )
     starting.check_versions(kind, version, overrides)
     components = _obtain(arguments, checkout)

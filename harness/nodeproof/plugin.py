@@ -28,6 +28,7 @@ DEFAULT_OUT = "reports/out"
 _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
     *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source", "node_versions"),
+    "upgrade_to",
 )
 _FOLDER = pytest.StashKey[Path]()
 
@@ -49,6 +50,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--node-versions", default="", metavar="VERSIONS",
         help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 (repeated as needed)",
+    )  # fmt: skip
+    group.addoption(
+        "--upgrade-to", default="", metavar="VERSION",
+        help="version, or folder with executables, that scenarios upgrade the control plane to",
     )  # fmt: skip
     group.addoption(
         "--components", default="build", help="'build', or a folder with the components' executables"

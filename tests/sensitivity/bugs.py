@@ -41,7 +41,8 @@ class Bug:
     """A bug, the component that has it, the scenario that must catch it, and the claims that must fall.
 
     `may` are claims that fall with them. A `slow` one is for the night, and beside the lab of dozens of nodes
-    that a `large` one has, few others are in time.
+    that a `large` one has, few others are in time. If `upgrades_from` is a version, the lab starts with it,
+    without the bug, and the scenario upgrades it to the executables that have the bug.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Bug:
     slow: bool = False
     # The time of a try does not change a bug, so stored results stay valid.
     large: bool = field(default=False, repr=False)
+    upgrades_from: str = field(default="", repr=False)
 
 
 def load(folder: Path = FOLDER) -> list[Bug]:

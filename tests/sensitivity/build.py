@@ -63,7 +63,8 @@ def recipe() -> str:
 def _key(bugs: Sequence[Bug], version: Version) -> str:
     digest = hashlib.sha256(recipe_hash(recipe_dir(), str(version)).encode())
     for bug in bugs:
-        digest.update(repr(bug.edits).encode())
+        if bug.edits:
+            digest.update(repr(bug.edits).encode())
     return digest.hexdigest()[:12]
 
 

@@ -74,6 +74,18 @@ def test_deviation_is_known_if_it_is_the_reported_one(
     assert label(partition(taint_s=taint_s), claim=replace(CLAIM, reported=bug)) == expected
 
 
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [(">=1.36", "conforms"), (">=1.37", "not-applicable"), ("<1.37", "not-applicable")],
+)
+def test_claim_must_hold_for_both_versions_of_an_upgrade(versions: str, expected: str) -> None:
+    claim, upgraded = replace(CLAIM, versions=versions), configuration(upgraded_to="v1.37.2")
+    verdict = judge(claim, TAINT, partition().fence(90.0).history(), upgraded)
+    assert expected in verdict.label
+    if expected == "not-applicable":
+        assert verdict.reason == f"the claim holds for {versions}, the cluster runs v1.36.3, then v1.37.2"
+
+
 def test_deviation_that_may_be_the_reported_one_is_a_loaded_host() -> None:
     story = loaded(partition(taint_s=5.9), late_s=0.6)
     assert label(story, claim=CLAIM) == "deviates"

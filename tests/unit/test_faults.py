@@ -41,6 +41,7 @@ STORED = {
     "taint": ("node", "on", "key", "effect", "value", "also"),
     "unit-down": ("node", "unit"),
     "unit-up": ("node", "script"),
+    "upgrade": ("node", "version"),
     "volumes": ("node", "many"),
 }
 """The keys of released faults in ledgers and recordings, which other versions read."""

@@ -36,6 +36,7 @@ from nodeproof.labs.base.wire import MemoryUsage
 from nodeproof.labs.kinds.process import node
 from nodeproof.labs.kinds.process.node import NamespaceShell
 from nodeproof.machines.machine import MachineError
+from tests.fakes import executable
 from tests.waiting import eventually, pause
 
 TIMEOUT_S = 10.0
@@ -141,6 +142,19 @@ def test_commands_on_nodes_get_only_harmless_environment_variables(
         names = {line.partition("=")[0] for line in completed.stdout.splitlines()}
         assert "PATH" in names
         assert "AWS_SECRET_ACCESS_KEY" not in names
+
+
+def test_component_is_started_with_the_version_that_a_fault_wrote(tmp_path: Path) -> None:
+    events, kubectl = EventLog(tmp_path / "events.jsonl"), Kubectl("/bin/kubectl", tmp_path / "kubeconfig")
+    services = Services(Processes(tmp_path, events), tmp_path / "settings", events, kubectl, pytest.fail)
+    executable(tmp_path / "newer", "echo Kubernetes v1.37.2")
+    services.add_version("v1.37.2", {"kube-scheduler": str(tmp_path / "newer")})
+    services.register("kube-scheduler", ["/older/kube-scheduler", "--v=1"])
+    assert services.command("kube-scheduler") == ["/older/kube-scheduler", "--v=1"]
+    (tmp_path / "settings/kube-scheduler/nodeproof-0123abcd.version").write_text("v1.37.2")
+    newer, *flags = services.command("kube-scheduler")
+    assert (Path(newer).name, Path(newer).resolve()) == ("kube-scheduler", tmp_path / "newer")
+    assert flags == ["--v=1"]
 
 
 def test_command_is_refused_on_a_node_that_sees_host_files() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.model.overrides import NO_OVERRIDES
 from nodeproof.model.plan import Size
 from nodeproof.model.problem import Problem
 from nodeproof.plugin import Judge
@@ -114,6 +116,20 @@ def test_faults_of_a_scenario_are_found_in_its_source_and_calls(
     )
     assert markers.fault_names(two) == ("outage", "partition", "swap")
     assert markers.fault_names(none) == ()
+
+
+def upgrades(lab: Lab) -> None:
+    lab.inject(faults.upgrade("kube-scheduler", lab.upgrade_version))
+
+
+def test_upgrade_needs_its_option(request: pytest.FixtureRequest) -> None:
+    module = request.node.getparent(pytest.Module)
+    item = pytest.Function.from_parent(module, name="upgrades", callobj=upgrades)
+    options = Options("process", "fast", kind="process")
+    reason = ("lab-lacks", "it upgrades the control plane: use --upgrade-to")
+    assert markers.why_unprovable(item, options) == reason
+    options = replace(options, overrides=replace(NO_OVERRIDES, upgrade_to="v1.37.2"))
+    assert markers.why_unprovable(item, options) is None
 
 
 few, standing_swap = standing(kubelet_settings, maxPods=40), standing(swap, 256)
@@ -255,7 +271,8 @@ def marked(needed: dict[str, Any], claims: bool = True) -> pytest.Item:
     """Return an item with these needs."""
     marks = {"claims": pytest.mark.claims("a.b").mark} if claims else {}
     marks["needs"] = pytest.mark.needs(**needed).mark
-    return cast(pytest.Item, SimpleNamespace(nodeid="test_it.py::test_it", get_closest_marker=marks.get))
+    own = {"get_closest_marker": marks.get, "iter_markers": lambda _name: ()}
+    return cast(pytest.Item, SimpleNamespace(nodeid="test_it.py::test_it", **own))
 
 
 @pytest.mark.parametrize(

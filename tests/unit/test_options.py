@@ -170,7 +170,7 @@ def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) ->
     folder = write_checkout(tmp_path / "kubernetes")
     commit(folder, "v1.36.1")
     options = {
-        "claim": [], "feature_gates": [], "set": [], "node_versions": "", "profile": "",
+        "claim": [], "feature_gates": [], "set": [], "node_versions": "", "upgrade_to": "", "profile": "",
         "kubernetes_version": "", "components": "build", "source": str(folder),
     }  # fmt: skip
     config = config_with(**options)

@@ -272,7 +272,9 @@ STATUS = {
         "known_gates": {"kubelet": ["A"]},
         "source": "--source commit 0123456789ab, content 0123456789ab",
         "node_versions": ["v1.36.3"],
+        "upgrade_to": "v1.37.2",
     },
+    "upgrade_version": "v1.37.2",
 }
 
 

@@ -1,21 +1,25 @@
-"""Kubelets of other versions than their control plane: refused, obtained, started and reported."""
+"""Kubelets of other versions than their control plane, and its upgrades: refused, started and reported."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nodeproof.artifacts.components import ROLES
-from nodeproof.artifacts.skew import check_skew, parse_node_versions
+from nodeproof.artifacts.skew import check_skew, check_upgrade, parse_node_versions
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.client.starting import check_versions
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.model.history import Entry, History
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides, suffix
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
 from nodeproof.report import rundir, tables
+from nodeproof.session.judging import with_upgrade
+from tests.fakes import executable
 from tests.unit.histories import configuration
 from tests.unit.test_tables import claim
 
@@ -87,3 +91,47 @@ def test_kubelet_constant_is_that_of_the_kubelet() -> None:
     older = replace(configuration(), kubernetes_version="v1.37.2", kubelet_version="v1.34.0")
     assert older.version_of("kubelet") == "v1.34.0"
     assert older.version_of("kube-scheduler") == "v1.37.2"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("v1.36.3", "v1.37.2"), ("v1.36.3", "v1.36.4"), ("v1.36.3+abc", "v1.37.0-rc.1")]
+)
+def test_upgrade_to_the_next_minor_or_a_newer_patch_is_supported(old: str, new: str) -> None:
+    check_upgrade(old, new, ("v1.35.0",))
+
+
+@pytest.mark.parametrize("new", ["v1.36.3", "v1.36.2", "v1.35.9", "v1.38.0"])
+def test_other_upgrades_are_refused_with_the_rule(new: str) -> None:
+    with pytest.raises(Problem, match=f"kube-apiserver v1.36.3 cannot be upgraded to {new}") as caught:
+        check_upgrade("v1.36.3", new, ())
+    assert "the version skew policy allows a newer patch of 1.36, or 1.37" in str(caught.value)
+    assert caught.value.where == "--upgrade-to"
+
+
+def test_upgrade_that_its_kubelets_do_not_support_is_refused() -> None:
+    with pytest.raises(Problem, match=r"kubelet v1.33.0 is more than 3 .* kube-apiserver v1.37.2"):
+        check_upgrade("v1.36.3", "v1.37.2", ("v1.33.0",))
+
+
+def test_upgrade_needs_a_version_or_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"'banana' is not a version of Kubernetes \(--upgrade-to\)"):
+        check_upgrade("v1.36.3", "banana", ())
+    with pytest.raises(Problem, match="no executable kube-apiserver"):
+        check_upgrade("v1.36.3", str(tmp_path), ())
+    executable(tmp_path / "kube-apiserver", "echo Kubernetes v1.37.2")
+    check_upgrade("v1.36.3", str(tmp_path), ())
+
+
+def test_row_table_and_settings_name_the_upgrade() -> None:
+    upgraded = replace(configuration(), kubernetes_version="v1.36.3", upgraded_to="v1.37.2")
+    row = rundir.row(claim("a.b"), "s.py::test_it", conforms("it came", None), upgraded)
+    assert (row["kubernetes_version"], row["upgraded_to"]) == ("v1.36.3", "v1.37.2")
+    assert "judged with an upgrade to v1.37.2" in tables.render([row], 1.0, "report")
+    assert replace(NO_OVERRIDES, upgrade_to="v1.37.2").texts == ("--upgrade-to v1.37.2",)
+
+
+def test_version_of_an_upgrade_is_read_from_the_recording() -> None:
+    entry = {"fault": {"fault": "upgrade", "node": "kube-apiserver", "version": "v1.37.2"}, "id": "u"}
+    recorded = History.of([Entry(1.0, "fault", {**entry, "step": "injecting"})])
+    assert with_upgrade(configuration(), recorded).upgraded_to == "v1.37.2"
+    assert with_upgrade(configuration(), History.of([])) == configuration()

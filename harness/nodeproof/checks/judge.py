@@ -50,7 +50,7 @@ def _compare_with_report(
 ) -> Verdict:
     """Name the bug, if it explains a deviation, or if a version that was reported to have it conforms."""
     bug = claim.reported
-    if bug is None or not verdict.is_proven or not includes(bug.versions, configuration.kubernetes_version):
+    if bug is None or not verdict.is_proven or not _includes_all(bug.versions, configuration):
         return verdict
     deviation = bug.deviation(check)
     if deviation is None:
@@ -227,14 +227,20 @@ def _is_late(verdict: Verdict) -> bool:
 
 
 def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
-    if not includes(claim.versions, configuration.kubernetes_version):
-        reason = f"the claim holds for {claim.versions}, the cluster runs {configuration.kubernetes_version}"
+    if not _includes_all(claim.versions, configuration):
+        cluster = ", then ".join(configuration.versions)
+        reason = f"the claim holds for {claim.versions}, the cluster runs {cluster}"
         return unproven("not-applicable", reason)
     if claim.subject == "kubelet" and not configuration.tested_kubelet:
         return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
     if claim.subject == CLOUD and not _is_of_the_tree(configuration, CLOUD):
         return unproven("lab-lacks", f"the {CLOUD} was not built from the Kubernetes under test")
     return None
+
+
+def _includes_all(versions: str, configuration: Configuration) -> bool:
+    """Return whether a range includes every version that the control plane had."""
+    return all(includes(versions, version) for version in configuration.versions)
 
 
 def _is_of_the_tree(configuration: Configuration, role: str) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_booted, output_of, succeeds
 from nodeproof.machines.machine import Machine, MachineError, Shell
@@ -15,7 +16,7 @@ from nodeproof.model.quantity import duration_s
 
 Json = Any
 _WRITE = 'cat >"$0.new" && mv "$0.new" "$0"'
-_COMPONENT_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
+_COMPONENT_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.[a-z]+$", re.MULTILINE)
 _BASE = "/etc/kubernetes/kubelet.json"
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
 _KUBELET_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
@@ -47,44 +48,79 @@ done
 
 
 @dataclass(frozen=True)
-class Settings(Fault):
-    """Restart of the component `node` with other flags, at once; healing restarts it without them.
+class Restart(Fault):
+    """Restart of the component `node`, at once, with a file that changes its start; healing removes the file.
 
     The process gets no grace period. The component must be declared: `needs(components=...)`.
     """
 
-    name = "settings"
     places = ("component",)
-    flags: Mapping[str, str]
+    suffix: ClassVar[str]
+    """Of the file, by which the lab knows what it changes (`nodeproof.labs.base.control_plane.Services`)."""
+
+    @property
+    @abstractmethod
+    def content(self) -> str:
+        """The content of the file."""
 
     @classmethod
-    def leftovers_on(cls, machine: Shell) -> list[Settings]:
-        listed = output_of(machine, "find", ".", "-name", "nodeproof-*.json")
-        return [cls(component, {}, id=fault_id) for component, fault_id in _COMPONENT_FILE.findall(listed)]
+    def files_on(cls, machine: Shell) -> Sequence[tuple[str, str]]:
+        """Return component and fault id of each file of such a fault. Raises MachineError."""
+        listed = output_of(machine, "find", ".", "-name", f"nodeproof-*.{cls.suffix}")
+        return _COMPONENT_FILE.findall(listed)
 
     @property
     def affected_nodes(self) -> Sequence[str]:
         return ()
 
     def available(self, machine: Shell) -> str:
-        """Require a component with unchanged settings."""
-        completed = machine.run(["find", self.node, "-name", "*.json"], timeout_s=COMMAND_TIMEOUT_S)
+        """Require a component whose start is unchanged."""
+        completed = machine.run(["find", self.node, "-name", "nodeproof-*"], timeout_s=COMMAND_TIMEOUT_S)
         if completed.status != 0:
             return f"the lab does not start {self.node}"
         changed = completed.stdout.strip()
         return f"its settings are changed already: {changed}" if changed else ""
 
     def inject(self, machine: Shell) -> None:
-        self.run(machine, ["sh", "-c", _WRITE, self._file], json.dumps(self.flags))
+        self.run(machine, ["sh", "-c", _WRITE, self._file], self.content)
         machine.power("off")
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
-        """Delete the flags, if any, and start the component if they existed or it is off."""
+        """Delete the file, if any, and start the component if it existed or the component is off."""
         if succeeds(machine, "test", "-e", self._file):
             machine.power("off")
         self.run(machine, ["rm", "-f", self._file, f"{self._file}.new"])
         machine.power("on")
+
+    @property
+    def _file(self) -> str:
+        return f"./{self.node}/nodeproof-{self.id}.{self.suffix}"
+
+    def command_line(self, machine: Machine) -> Sequence[str]:
+        """Return executable and arguments of the component's process, as the kernel reports them."""
+        read = ["sh", "-c", "tr '\\0' '\\n' </proc/\"$0\"/cmdline", machine.boot_id()]
+        return self.run(machine, read).splitlines()
+
+
+@dataclass(frozen=True)
+class Settings(Restart):
+    """Restart of the component `node` with other flags, at once; healing restarts it without them.
+
+    The process gets no grace period. The component must be declared: `needs(components=...)`.
+    """
+
+    name = "settings"
+    suffix = "json"
+    flags: Mapping[str, str]
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Settings]:
+        return [cls(component, {}, id=fault_id) for component, fault_id in cls.files_on(machine)]
+
+    @property
+    def content(self) -> str:
+        return json.dumps(self.flags)
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the component is healthy and its process has every one of the flags."""
@@ -94,14 +130,9 @@ class Settings(Fault):
         """Return whether the component is healthy and its process has none of the flags."""
         return has_booted(machine) and not any(self._has_flags(machine))
 
-    @property
-    def _file(self) -> str:
-        return f"./{self.node}/nodeproof-{self.id}.json"
-
     def _has_flags(self, machine: Machine) -> list[bool]:
-        """Return for each flag whether its process has it, as the kernel reports the command line."""
-        read = ["sh", "-c", "tr '\\0' '\\n' </proc/\"$0\"/cmdline", machine.boot_id()]
-        command_line = self.run(machine, read).splitlines()
+        """Return for each flag whether its process has it."""
+        command_line = self.command_line(machine)
         return [f"--{name}={setting}" in command_line for name, setting in self.flags.items()]
 
 

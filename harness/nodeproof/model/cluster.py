@@ -50,7 +50,8 @@ class Configuration:
     the Kubernetes under test. `fields` are the field paths of each recorded resource, which a run stores once
     in a file of their own. `lab` is the kind of lab, `components` are the executables by role.
     `node_versions` are the versions of kubelets that differ from the API server's, by node. `kubelet_version`
-    is that of the kubelet whose configuration was read; empty for the API server's.
+    is that of the kubelet whose configuration was read; empty for the API server's. `upgraded_to` is the
+    version to which a fault of the scenario upgraded the control plane; empty without.
     """
 
     kubernetes_version: str
@@ -66,6 +67,12 @@ class Configuration:
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
     node_versions: Mapping[str, str] = field(default_factory=dict)
     kubelet_version: str = ""
+    upgraded_to: str = ""
+
+    @property
+    def versions(self) -> Sequence[str]:
+        """The versions that the control plane had, in their order."""
+        return tuple(filter(None, (self.kubernetes_version, self.upgraded_to)))
 
     def version_of(self, component: str) -> str:
         """Return the version of the component that reported its settings."""

@@ -1,4 +1,4 @@
-"""What a user changes of a lab: settings (`--feature-gates`, `--set`), code (`--source`), node versions."""
+"""What a user changes of a lab: settings (`--feature-gates`, `--set`), code (`--source`), versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPONENTS = (
     KUBELET,
 )
 GATES_OPTION, SET_OPTION, SOURCE_OPTION = "--feature-gates", "--set", "--source"
-NODE_VERSIONS_OPTION = "--node-versions"
+NODE_VERSIONS_OPTION, UPGRADE_OPTION = "--node-versions", "--upgrade-to"
 _GATE = re.compile(r"([A-Za-z][A-Za-z0-9]*)=(true|false)")
 _SETTING = re.compile(r"([a-z-]+)\.([A-Za-z][A-Za-z0-9-]*)=(.*)", re.DOTALL)
 
@@ -36,7 +36,8 @@ class Overrides:
     `known_gates` are the names in `gates` that each component knows; only these go to it. `source` names the
     checkout of Kubernetes that the components were built from, if there is one (`Checkout.text`).
     `node_versions` are the versions of kubelets in the order of the nodes' slots, repeated for further nodes;
-    empty for the version of the control plane.
+    empty for the version of the control plane. `upgrade_to` is the version, or the folder with executables,
+    that faults upgrade the control plane to; empty for none.
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Overrides:
     known_gates: Mapping[str, Sequence[str]] = field(default_factory=dict)
     source: str = ""
     node_versions: tuple[str, ...] = ()
+    upgrade_to: str = ""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Overrides:
@@ -79,6 +81,7 @@ class Overrides:
         return (
             *filter(None, (self.source,)),
             *((f"{NODE_VERSIONS_OPTION} {','.join(self.node_versions)}",) if self.node_versions else ()),
+            *((f"{UPGRADE_OPTION} {self.upgrade_to}",) if self.upgrade_to else ()),
             *gates,
             *(
                 f"{SET_OPTION} {component}.{name}={_text(value)}"

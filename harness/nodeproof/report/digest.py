@@ -66,13 +66,14 @@ def measured_of(row: Row) -> str:
 
 
 def details_of(row: Row) -> dict[str, str]:
-    """Return window, observed value, last state and other kubelets of a row, as far as it has them."""
+    """Return window, observed value, last state and other versions of a row, as far as it has them."""
     window = row["window"]["arithmetic"] if row["window"] else ""
     details = {
         "window": window,
         "observed": measured_of(row),
         "last seen": row["last_state"],
         "kubelets": describe_kubelets(row),
+        "upgraded to": row.get("upgraded_to", ""),
     }
     return {name: text for name, text in details.items() if text}
 
@@ -465,6 +466,7 @@ def is_row(row: Row) -> bool:
     """Return whether a row has all that is shown of it: somebody may have edited the file."""
     parts: list[tuple[Json, Mapping[str, type | tuple[type, ...]]]] = [
         (row, dict.fromkeys(rundir.ROW_TEXTS, str)),
+        (row, {"upgraded_to": str} if "upgraded_to" in row else {}),
         (row["page"], dict.fromkeys(("agreement", "says", "cluster", "drift"), str)),
     ]
     if row["window"] is not None:

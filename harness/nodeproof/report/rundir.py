@@ -295,6 +295,7 @@ def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configurat
         "profile": configuration.profile,
         "kubernetes_version": version,
         **({"node_versions": dict(configuration.node_versions)} if configuration.node_versions else {}),
+        **({"upgraded_to": configuration.upgraded_to} if configuration.upgraded_to else {}),
     }
 
 

@@ -63,7 +63,9 @@ def render(
     last = f"{took}; report: {on_terminal(report, COMPLETE)}"
     skewed = dict.fromkeys(filter(None, map(describe_kubelets, rows)))
     kubelets = [line for text in skewed for line in wrapped(f"judged with kubelets {text}")]
-    return "\n".join([*output, "", *kubelets, totals(worst.values()), last])
+    newer = sorted({row["upgraded_to"] for row in rows if "upgraded_to" in row})
+    upgrades = [f"judged with an upgrade to {version}" for version in newer]
+    return "\n".join([*output, "", *kubelets, *upgrades, totals(worst.values()), last])
 
 
 def _group(row: Row) -> int:

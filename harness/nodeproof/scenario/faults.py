@@ -33,6 +33,7 @@ from nodeproof.faults.shutdown import Shutdown as shutdown
 from nodeproof.faults.units import KubeProxy as kube_proxy
 from nodeproof.faults.units import UnitDown as unit_down
 from nodeproof.faults.units import UnitUp as unit_up
+from nodeproof.faults.upgrade import Upgrade as upgrade
 from nodeproof.faults.volumes import Volumes as volumes
 from nodeproof.faults.volumes import attachment
 from nodeproof.labs.base.wire import NodeInfo

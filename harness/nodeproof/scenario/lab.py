@@ -75,6 +75,11 @@ class Lab:
         return self._lab.configuration
 
     @property
+    def upgrade_version(self) -> str:
+        """The version that `faults.upgrade` restarts components with (`--upgrade-to`)."""
+        return self._lab.upgrade_version
+
+    @property
     def toleration_s(self) -> int:
         """A tolerationSeconds that suits the profile and differs from the default."""
         return self._lab.profile.toleration_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,13 @@ def close(
         code = "host-too-loaded"
     unjudged = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in complete)
     return JudgedScenario(judged, unjudged)
+
+
+def with_upgrade(configuration: Configuration, history: History) -> Configuration:
+    """Return the configuration with the version to which recorded faults upgraded the control plane."""
+    faults = [entry.data["fault"] for entry in history.of_kind("fault") if entry.data["step"] == "injecting"]
+    versions = [fault["version"] for fault in faults if fault["fault"] == "upgrade"]
+    return replace(configuration, upgraded_to=versions[-1]) if versions else configuration
 
 
 def code_of(history: History) -> Code:

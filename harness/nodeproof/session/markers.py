@@ -178,6 +178,8 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
     missing = lacks_features(item, kind_named(options.kind).features)
     if missing:
         return "lab-lacks", f"a {options.kind} lab has no {missing}"
+    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
+        return "lab-lacks", "it upgrades the control plane: use --upgrade-to"
     if options.zone and requirements.is_alone:
         return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
     lab, most_nodes = size(requirements, options), kind_named(options.kind).limits.nodes

@@ -104,12 +104,15 @@ def options_of(config: pytest.Config) -> Options:
     # The checkout may have changed since the run began.
     checkout = getattr(config, "workerinput", {}).get("nodeproof_checkout")
     settings = parse(config.getoption("feature_gates"), config.getoption("set"))
-    node_versions = parse_node_versions(config.getoption("node_versions"))
+    versions = {
+        "node_versions": parse_node_versions(config.getoption("node_versions")),
+        "upgrade_to": config.getoption("upgrade_to"),
+    }
     options = Options(
         **values,
         claims=tuple(config.getoption("claim")),
         topology=_topology_of(config),
-        overrides=replace(settings, node_versions=node_versions),
+        overrides=replace(settings, **versions),
         checkout=Checkout(**checkout) if checkout else None,
     )
     return resolve(options, workers(config))

@@ -23,7 +23,15 @@ from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import digest, rundir
 from nodeproof.scenario.lab import Lab
 from nodeproof.session import markers, scenario_report
-from nodeproof.session.judging import LABEL, Judge, JudgedScenario, Unproven, close, without_running
+from nodeproof.session.judging import (
+    LABEL,
+    Judge,
+    JudgedScenario,
+    Unproven,
+    close,
+    with_upgrade,
+    without_running,
+)
 from nodeproof.session.planning import ENDED, WAITED
 from nodeproof.session.run import Session, session_of
 from nodeproof.session.scheduling import set_current_item
@@ -130,7 +138,8 @@ class ScenarioRun:
             self._decide_retry(self._store_unrecorded(error))
             raise error
         with autogroup.lowered(autogroup.JUDGING):
-            history, configuration = lab.history(), lab.configuration
+            history = lab.history()
+            configuration = with_upgrade(lab.configuration, history)
             broken = f"{type(error).__name__}: {error}" if error else ""
             judged = close(self.claims, judge.judgments, history, configuration, broken)
             folder, claims = session.run_folder, session.claims
@@ -148,7 +157,8 @@ class ScenarioRun:
             provider.discard()
         self.item.user_properties.append((LABEL, judged.worst().label))
         self._decide_retry(judged, watch_broke=bool(history.of_kind("gap")))
-        text = digest.failure_message(judged.verdicts(), session.claims, configuration.kubernetes_version)
+        versions = ", then ".join(configuration.versions)
+        text = digest.failure_message(judged.verdicts(), session.claims, versions)
         _raise_outcome(judged, text, error)
 
     def entitle(self) -> None:

@@ -370,6 +370,7 @@ def _python(folders: DriverFolders, module: str) -> list[str]:
     return ["env", f"PYTHONPATH={folders.spec.volumes[DRIVER]}", sys.executable, "-P", "-B", "-m", module]
 
 
+_VERSIONS = "versions"
 STATE_FOLDER = ".state"
 """The `state_folder` of components, below the folder of their settings."""
 _FIND_FIRST = 'PATH=$0:$PATH; export PATH; exec "$@"'
@@ -401,8 +402,8 @@ class Kubectl:
 class Services:
     """The components by name.
 
-    `folder` contains a folder per component for the flags that faults set; `machine` returns the shell of any
-    machine of the lab.
+    `folder` contains a folder per component for the flags and versions that faults set; `machine` returns the
+    shell of any machine of the lab.
     """
 
     def __init__(
@@ -430,14 +431,23 @@ class Services:
         self._argv[name] = argv
         (self._folder / name).mkdir(exist_ok=True)
 
+    def add_version(self, version: str, executables: Mapping[str, str]) -> None:
+        """Link executables of another version to `versions/VERSION/COMPONENT`, where faults find them."""
+        folder = self._folder / _VERSIONS / version
+        folder.mkdir(parents=True)
+        for name, path in executables.items():
+            (folder / name).symlink_to(path)
+
     def start(self, name: str, argv: Sequence[str]) -> None:
         """Register a component's command and start it. Raises CommandFailed."""
         self.register(name, argv)
         self._processes.start(name, self.command(name))
 
     def command(self, name: str) -> list[str]:
-        """Return a component's command line, in which the flags of faults replace the lab's."""
+        """Return a component's command line, in which flags and versions of faults replace the lab's."""
         argv = list(self._argv[name])
+        for path in (self._folder / name).glob("*.version"):
+            argv[0] = str(self._folder / _VERSIONS / path.read_text() / name)
         for path in sorted((self._folder / name).glob("*.json")):
             for flag, value in json.loads(path.read_text()).items():
                 argv = [entry for entry in argv if not entry.startswith(f"--{flag}=")]

@@ -107,7 +107,8 @@ class LabSpec:
     `guest` contains what virtual machines boot: kernel, initrd, disk, arguments. `volumes` contains the paths
     of the programs that a lab with volumes runs, whether they are built yet or not. `harness_nice` is the
     nice value of the session that measures (`nodeproof.labs.base.autogroup`). `overrides` are the settings of
-    the user. `kubelets` contains the path of the hollow kubelet of each version that is not the lab's own.
+    the user. `kubelets` contains the path of the hollow kubelet of each version that is not the lab's own,
+    `upgrades` the path of each component's executable of `upgrade_version`.
     """
 
     lab: str
@@ -126,6 +127,8 @@ class LabSpec:
     harness_nice: int = 0
     overrides: Overrides = NO_OVERRIDES
     kubelets: Mapping[str, str] = field(default_factory=dict)
+    upgrade_version: str = ""
+    upgrades: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dir(self) -> Path:

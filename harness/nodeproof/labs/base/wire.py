@@ -80,7 +80,7 @@ class LabStatus:
     `died` how components ended unexpectedly, `armed` the seconds that dead-man's switches have left, and
     `not_disarmed` the faults whose switch was never disarmed. `settings` is the folder of the components'
     settings, `received` what the witness at `witness_port` received. `kvm` is None without virtual machines,
-    `overrides` are the settings of the user.
+    `overrides` are the settings of the user, `upgrade_version` is the version of their `--upgrade-to`.
     """
 
     lab: str
@@ -104,6 +104,7 @@ class LabStatus:
     holders: int
     kvm: bool | None = None
     overrides: Overrides = NO_OVERRIDES
+    upgrade_version: str = ""
 
     def to_json(self) -> dict[str, Json]:
         fields = {**asdict(self), "nodes": [node.to_json() for node in self.nodes]}

@@ -122,6 +122,8 @@ class LabHandle:
     leases: Leases
     zone: str = ""
     """The leased zone; empty if the lab is not shared."""
+    upgrade_version: str = ""
+    """The version that faults upgrade the control plane to; empty for none."""
     _configuration: Configuration | None = field(default=None, init=False)
     _machine_events: MachineEvents = field(init=False)
     out_of_service: Mapping[str, str] = field(default_factory=dict, init=False)
@@ -149,6 +151,7 @@ class LabHandle:
             safety=safety,
             life=access.life,
             leases=Leases(access.dir),
+            upgrade_version=access.upgrade_version,
         )
 
     def __post_init__(self) -> None:

@@ -48,6 +48,8 @@ _MOST_CPUS = 64
 _SHOWN_CHARACTERS = 80
 _EXAMPLES = "examples are in infra/topology"
 _KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
+UPGRADED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""The components that faults can upgrade. etcd is none: healing could not downgrade its data."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +188,12 @@ def check(request: LabRequest) -> None:
 
 
 def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
-    """Check that nodes of this kind may have the versions of `overrides`. Raises Problem."""
+    """Check that a lab of this kind may have the versions of `overrides`. Raises Problem."""
     if overrides.node_versions and not kind.is_hollow:
         message = f"versions of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or use process nodes")
     skew.check_skew(api_server, overrides.node_versions)
+    skew.check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
 
 
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
@@ -207,9 +210,12 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
     prefix = root_prefix()
     check_versions(kind, components.kubernetes_version, request.overrides)
     kubelets = skew.obtain_kubelets(request.overrides.node_versions, components, report)
+    upgrade = skew.obtain_upgrade(request.overrides.upgrade_to, report)
     spec = replace(
         _spec(request, components, kind.boot_files(components, report)),
         kubelets={version: str(kubelet.path) for version, kubelet in kubelets.items()},
+        upgrade_version=upgrade.kubernetes_version if upgrade else "",
+        upgrades={role: str(upgrade.path(role)) for role in UPGRADED} if upgrade else {},
     )
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import modules from the caller's working folder; -B: nor write a __pycache__ beside

@@ -84,6 +84,7 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
         life=SupervisedLifecycle(folder, supervisor, hold, fleet.is_in_other_zone),
         switch=supervisor,
         armed_faults=lambda: supervisor.status().not_disarmed,
+        upgrade_version=status.upgrade_version,
     )
     return LabHandle.of(kind, access)
 

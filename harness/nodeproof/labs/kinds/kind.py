@@ -307,7 +307,7 @@ class Access:
 
     `dir` is a folder for the harness's files about the lab, with the `record.json` that the guard reads.
     `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
-    was never disarmed.
+    was never disarmed. `upgrade_version` is the version that faults upgrade the control plane to, if any.
     """
 
     dir: Path
@@ -320,3 +320,4 @@ class Access:
     life: Lifecycle
     switch: Deadman
     armed_faults: Callable[[], Sequence[Mapping[str, Json]]]
+    upgrade_version: str = ""

@@ -95,6 +95,8 @@ class LabServer:
         self._services = Services(
             self._processes, self._memory / "settings", self._events, kubectl, self._shell
         )
+        if spec.upgrade_version:
+            self._services.add_version(spec.upgrade_version, spec.upgrades)
         self._deadman = Deadman(self._heal, self._events)
 
     def _protect_host(self) -> None:
@@ -321,6 +323,7 @@ class LabServer:
             holders=self._holders,
             kvm=self._nodes.runs_on_kvm(),
             overrides=self.spec.overrides,
+            upgrade_version=self.spec.upgrade_version,
         )
 
     def _hold(self, client: socket.socket) -> None:

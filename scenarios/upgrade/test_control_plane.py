@@ -1,0 +1,108 @@
+"""An upgrade of the control plane while nodes are lost: what holds without an upgrade holds after it, too.
+
+The order is that of https://kubernetes.io/releases/version-skew-policy/#supported-component-upgrade-order. An
+upgrade restarts kube-controller-manager, whose first pass removes the NoExecute taints of lost nodes and then
+writes them again (docs/findings.md: a new controller manager restarts every timer).
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import UNREACHABLE, Node
+from nodeproof.scenario.types import Moment
+
+SERVER, MANAGER, SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
+TOLERATIONS = 4
+"""In tolerations of the profile: longer than the upgrade takes."""
+GAP = windows.absence(12.0)
+"""Longer than kube-apiserver restarts, with the time before an absence that must have no gap, too."""
+LOST = 5
+"""Nodes of a zone of eight: more than 55 percent."""
+
+
+@contextmanager
+def upgraded(lab: Lab, node: Node) -> Iterator[Moment]:
+    """Upgrade the control plane until the context ends; yield when the controller manager first saw `node`.
+
+    Watches have a gap while kube-apiserver restarts, so what is judged begins long after it.
+    """
+    server, manager, scheduler = (
+        faults.upgrade(component, lab.upgrade_version) for component in (SERVER, MANAGER, SCHEDULER)
+    )
+    registration = moments.event_reported("RegisteredNode", "Node", node, "")
+    with lab.inject(server) as restart:
+        lab.wait_for(node.ready.never_after(restart.injected_at, GAP))
+        with lab.inject(manager) as restart, lab.inject(scheduler):
+            yield moments.first_after(registration, after=restart.injected_at)
+
+
+@needs(
+    nodes=2, faulted=1, components=(SERVER, MANAGER, SCHEDULER), profile="fast", duration_s="2G + 60"
+)  # fmt: skip
+def test_node_stays_unreachable_during_upgrade_and_recovers(lab: Lab, claim: Expectations) -> None:
+    node = lab.target
+    pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
+    no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
+    known = node.became({"status": {"conditions": [{"type": "Ready", "status": {"$not": "Unknown"}}]}})
+
+    with lab.record(), ExitStack() as upgrade:
+        with lab.inject(faults.partition(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_for(no_execute.added.after(node.unknown, windows.taint_pass()))
+            lab.wait_for(pod.deletion.after(no_execute.added, windows.toleration(lab.toleration_s)))
+            started = upgrade.enter_context(upgraded(lab, node))
+            claim("taints.unreachable-noexecute").expect(
+                moments.first_after(no_execute.added, after=started),
+                within=windows.taint_pass(),
+                after=started,
+            )
+            claim("partition.no-force-delete").never(
+                pod.removal, throughout=windows.pod_gc_pass(), after=started
+            )
+            span = {"after": started, "until": fault.healing_at}
+            claim("monitoring.unknown-reason").expect_later(checks.counted(known, 0, 0, **span))
+        ready = moments.first_after(node.ready, after=fault.healing_at)
+        claim("monitoring.recovery").expect(ready, within=windows.recovery(), after=fault.healing_at)
+        for taint, window in ((no_schedule, windows.up_to(2)), (no_execute, windows.monitor_pass())):
+            removed = moments.first_after(taint.removed, after=fault.healing_at)
+            claim("taints.removed-on-recovery").expect(removed, within=window, after=ready)
+
+
+@needs(
+    nodes=2, faulted=1, components=(SERVER, MANAGER, SCHEDULER), profile="fast", duration_s="G + 60"
+)  # fmt: skip
+def test_toleration_starts_again_with_upgraded_controller_manager(lab: Lab, claim: Expectations) -> None:
+    node, tolerated_s = lab.target, TOLERATIONS * lab.toleration_s
+    pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))
+    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    toleration = windows.formula(
+        "period", f"{tolerated_s}", f"{tolerated_s} - P - slack", f"{tolerated_s} + P + slack"
+    )
+
+    with lab.record(), lab.inject(faults.partition(node)) as fault:
+        lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+        lab.wait_for(unreachable.after(node.unknown, windows.taint_pass()))
+        with upgraded(lab, node) as started:
+            claim("eviction.controller-restart-resets").expect(
+                moments.first_after(pod.deletion, after=started),
+                within=toleration,
+                after=moments.first_after(unreachable, after=started),
+            )
+
+
+@needs(
+    nodes=(8, 2), faulted=LOST, radius="zone", components=(SERVER, MANAGER, SCHEDULER), profile="fast",
+    duration_s="G + 3/E2 + 40",
+)  # fmt: skip
+def test_disrupted_zone_is_not_evicted_by_upgraded_controller_manager(lab: Lab, claim: Expectations) -> None:
+    """At most three nodes get their taint before the zone counts as disrupted."""
+    infos = [entry for entry in lab.nodes() if entry.name in lab.targets]
+    lost = moments.all_of(*(node.unknown for node in lab.targets))
+    taint_writes = moments.no_execute_written(*lab.targets)
+
+    with lab.record(), lab.inject(faults.outage(*infos)) as fault:
+        lab.wait_for(lost.after(fault.injected_at, windows.detection_from_fault()))
+        claim("rate-limits.small-stops").never(taint_writes, throughout=windows.stopped(), after=lost)
+        with upgraded(lab, lab.target) as started:
+            claim("rate-limits.small-stops").never(taint_writes, throughout=windows.stopped(), after=started)
