@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeproof.artifacts.components import ROLES
 from nodeproof.artifacts.skew import check_skew, parse_node_versions
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
-from nodeproof.labs.client.starting import check_versions
+from nodeproof.labs.client.starting import Entry, Topology, check_versions, read_topology
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides, suffix
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
 from nodeproof.report import rundir, tables
+from nodeproof.session.options import Options, resolve
 from tests.unit.histories import configuration
 from tests.unit.test_tables import claim
 
 SKEWED = replace(NO_OVERRIDES, node_versions=("v1.36.3", "v1.37.2"))
+TOPOLOGY = Topology((Entry("one", "zone-a", kubelet_version="v1.36.3"), Entry("two", "zone-a")), "v1.37.2")
 
 
 def lab_spec(overrides: Overrides) -> LabSpec:
@@ -58,6 +62,46 @@ def test_only_kinds_with_hollow_kubelets_have_other_versions() -> None:
     check_versions(LIBVIRT, "v1.37.2", NO_OVERRIDES)
     with pytest.raises(Problem, match="versions of a libvirt lab's nodes cannot be set"):
         check_versions(LIBVIRT, "v1.37.2", SKEWED)
+
+
+def test_topology_names_versions(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        "kubernetes_version: 1.37.2\n"
+        "nodes: [{name: one, zone: zone-a, kubelet_version: 1.36.3}, {name: two, zone: zone-a}]"
+    )
+    assert read_topology(str(file)) == TOPOLOGY
+
+
+def test_run_has_the_versions_of_its_topology() -> None:
+    options = resolve(Options(PROCESS.name, topology=TOPOLOGY))
+    assert options.kubernetes_version == "v1.37.2"
+    assert options.overrides == SKEWED
+    same = resolve(Options(PROCESS.name, topology=TOPOLOGY, kubernetes_version="1.37.2"))
+    assert same.overrides == SKEWED
+    plain = Topology(TOPOLOGY.entries[1:])
+    assert resolve(Options(PROCESS.name, topology=plain, overrides=SKEWED)).overrides == SKEWED
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"kubernetes_version": "v1.36.3"},
+            r"the topology file has kubernetes_version v1.37.2 \(--kubernetes-version v1.36.3\)",
+        ),
+        ({"overrides": SKEWED}, r"the topology file has versions of kubelets \(--node-versions\)"),
+        (
+            {"topology": replace(TOPOLOGY, kubernetes_version="v1.35.0")},
+            r"kubelet v1.36.3 is newer than kube-apiserver v1.35.0 \(--topology, node one\)",
+        ),
+        ({"lab": LIBVIRT.name}, "versions of a libvirt lab's nodes cannot be set"),
+    ],
+)
+def test_conflicts_with_a_topology_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(Problem, match=words) as caught:
+        resolve(Options(**{"lab": PROCESS.name, "topology": TOPOLOGY, **options}))
+    assert "\n" not in str(caught.value)
 
 
 def test_nodes_get_the_versions_in_turn() -> None:

@@ -1,4 +1,4 @@
-"""Kubelets of other versions than their control plane (`--node-versions`).
+"""Kubelets of other versions than their control plane (`--node-versions`, or a topology file).
 
 The rules are those of https://kubernetes.io/releases/version-skew-policy/#kubelet.
 """
@@ -24,23 +24,27 @@ def parse_node_versions(text: str) -> tuple[str, ...]:
     )
 
 
-def check_skew(api_server: str, node_versions: tuple[str, ...]) -> None:
-    """Check that an API server of one version supports kubelets of the others.
+def check_skew(api_server: str, node_versions: tuple[str, ...], where: str = NODE_VERSIONS_OPTION) -> None:
+    """Check that an API server of one version supports kubelets of the others, which `where` sets.
 
     Raises:
         Problem: A kubelet is newer than the API server, or too old for it.
     """
     if not node_versions:
         return
-    minor = Version.parse(api_server.partition("+")[0]).minor
+    minor = _minor(api_server)
     supported = f"the version skew policy allows kubelets of 1.{minor - _OLDEST} to 1.{minor}"
     for version in node_versions:
-        age = minor - Version.parse(version).minor
+        age = minor - _minor(version)
         if 0 <= age <= _OLDEST:
             continue
         relation = "newer than" if age < 0 else f"more than {_OLDEST} minor versions older than"
         message = f"kubelet {version} is {relation} kube-apiserver {api_server}"
-        raise Problem(message, NODE_VERSIONS_OPTION, supported)
+        raise Problem(message, where, supported)
+
+
+def _minor(version: str) -> int:
+    return Version.parse(version.partition("+")[0]).minor
 
 
 def obtain_kubelets(
