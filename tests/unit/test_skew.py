@@ -11,15 +11,23 @@ import pytest
 
 from nodeproof.artifacts.components import ROLES
 from nodeproof.artifacts.skew import check_skew, parse_node_versions
+from nodeproof.checks.judge import judge
+from nodeproof.checks.kubelets import kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.client.starting import Entry, Topology, check_versions, read_topology
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.model import window as windows
+from nodeproof.model.claim import ReportedBug, Subject
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.history import History
+from nodeproof.model.judgment import Check
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides, suffix
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
-from nodeproof.report import rundir, tables
+from nodeproof.report import digest, rundir, tables
 from nodeproof.session.options import Options, resolve
-from tests.unit.histories import configuration
+from tests.unit.histories import NODE, OTHER, configuration, partition
+from tests.unit.sample_checks import CLAIM, EVICTION, TAINT
 from tests.unit.test_tables import claim
 
 SKEWED = replace(NO_OVERRIDES, node_versions=("v1.36.3", "v1.37.2"))
@@ -131,3 +139,61 @@ def test_kubelet_constant_is_that_of_the_kubelet() -> None:
     older = replace(configuration(), kubernetes_version="v1.37.2", kubelet_version="v1.34.0")
     assert older.version_of("kubelet") == "v1.34.0"
     assert older.version_of("kube-scheduler") == "v1.37.2"
+
+
+# The kubelet that a claim is about
+
+
+KUBELET_CLAIM = replace(CLAIM, subject="kubelet", constants=())
+OLDER = replace(configuration(), kubernetes_version="v1.37.2", node_versions={NODE: "v1.34.4"})
+NEWER = replace(OLDER, node_versions={OTHER: "v1.34.4"})
+
+
+@pytest.mark.parametrize(
+    ("subject", "versions", "settings", "label"),
+    [
+        ("kubelet", ">=1.36", OLDER, "unproven: not-applicable"),
+        ("kubelet", "<1.36", OLDER, "conforms"),
+        ("kubelet", ">=1.36", NEWER, "conforms"),
+        ("kubelet", "<1.36", NEWER, "unproven: not-applicable"),
+        ("control-plane", ">=1.36", OLDER, "conforms"),
+    ],
+)
+@pytest.mark.parametrize("check", [TAINT, EVICTION], ids=["node", "pod"])
+def test_kubelet_claim_is_compared_with_the_version_of_its_node(
+    subject: Subject, versions: str, settings: Configuration, label: str, check: Check
+) -> None:
+    judged = replace(KUBELET_CLAIM, subject=subject, versions=versions)
+    assert judge(judged, check, evicted(), settings).label == label
+
+
+def test_row_table_and_recheck_have_the_version_of_the_kubelet() -> None:
+    newer = replace(KUBELET_CLAIM, versions=">=1.36")
+    verdict = judge(newer, TAINT, evicted(), OLDER)
+    assert verdict.reason == "the claim holds for >=1.36, the kubelet runs v1.34.4"
+    row = rundir.row(newer, "s.py::test_it", verdict, OLDER)
+    assert (row["kubelet_version"], row["kubernetes_version"]) == ("v1.34.4", "v1.37.2")
+    assert row["page"]["agreement"] == "unknown"
+    assert digest.verdict_of(row).kubelet_version == "v1.34.4"
+    assert "kubelet v1.34.4" in tables.render([row], 1.0, "report").splitlines()[2]
+
+
+def test_claim_about_several_kubelets_holds_if_it_holds_for_all() -> None:
+    both = replace(OLDER, node_versions={NODE: "v1.36.3", OTHER: "v1.34.4"})
+    history = evicted()
+    no_node = Check("counted", {})
+    for versions, version in ((">=1.18", "v1.34.4"), ("<1.36", "v1.36.3"), (">=1.36", "v1.34.4")):
+        judged = replace(KUBELET_CLAIM, versions=versions)
+        assert kubelet_version(judged, no_node, history, both) == version
+
+
+def test_reported_bug_is_one_of_the_version_of_the_kubelet() -> None:
+    bug = ReportedBug("a/b#1", "<1.36", windows.formula("period", "5", "4", "6 + slack"))
+    reported = replace(KUBELET_CLAIM, reported=bug)
+    late = partition(taint_s=5.0).fence(90.0).history()
+    assert judge(reported, TAINT, late, OLDER).label == "deviates: reported"
+    assert judge(reported, TAINT, late, NEWER).label == "deviates"
+
+
+def evicted() -> History:
+    return partition().fence(90.0).history()

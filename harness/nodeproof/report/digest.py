@@ -48,6 +48,7 @@ def verdict_of(row: Row) -> Verdict:
         row["reason"],
         last_state=row["last_state"],
         reported=row.get("reported", ""),
+        kubelet_version=row.get("kubelet_version", ""),
     )
 
 
@@ -66,12 +67,13 @@ def measured_of(row: Row) -> str:
 
 
 def details_of(row: Row) -> dict[str, str]:
-    """Return window, observed value, last state and other kubelets of a row, as far as it has them."""
+    """Return window, observed value, last state and kubelets of a row, as far as it has them."""
     window = row["window"]["arithmetic"] if row["window"] else ""
     details = {
         "window": window,
         "observed": measured_of(row),
         "last seen": row["last_state"],
+        "kubelet": row.get("kubelet_version", ""),
         "kubelets": describe_kubelets(row),
     }
     return {name: text for name, text in details.items() if text}
@@ -280,7 +282,8 @@ class Entry:
         if not page.get("says"):
             return ""
         if page["cluster"]:
-            return f"the page says {page['says']}, {self.rows[0]['kubernetes_version']} has {page['cluster']}"
+            version = self.rows[0].get("kubelet_version") or self.rows[0]["kubernetes_version"]
+            return f"the page says {page['says']}, {version} has {page['cluster']}"
         return f"the page says that {_split_remark(page['says'])[1]}"
 
     def page_versions(self) -> list[tuple[str, str]]:
@@ -465,6 +468,7 @@ def is_row(row: Row) -> bool:
     """Return whether a row has all that is shown of it: somebody may have edited the file."""
     parts: list[tuple[Json, Mapping[str, type | tuple[type, ...]]]] = [
         (row, dict.fromkeys(rundir.ROW_TEXTS, str)),
+        (row, {"kubelet_version": str} if "kubelet_version" in row else {}),
         (row["page"], dict.fromkeys(("agreement", "says", "cluster", "drift"), str)),
     ]
     if row["window"] is not None:
