@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from nodeproof.artifacts.components import ROLES
+from nodeproof.artifacts.components import HOLLOW, ROLES
 from nodeproof.artifacts.skew import check_skew, parse_node_versions
 from nodeproof.checks.judge import judge
 from nodeproof.checks.kubelets import kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.client.starting import Entry, Topology, check_versions, read_topology
-from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
 from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug, Subject
 from nodeproof.model.cluster import Configuration
@@ -39,7 +39,8 @@ def lab_spec(overrides: Overrides) -> LabSpec:
     return LabSpec(
         "p-000000", os.getuid(), os.getgid(), "v1.37.2", {role: {"path": f"/own/{role}"} for role in ROLES},
         True, "", "fast", nodes, False, "process", overrides=overrides,
-        kubelets={"v1.36.3": "/older/kubelet"},
+        guest={"disk": "/own/disk", "snapshots": "/own/snapshots"}, kubelets={"v1.36.3": "/older/kubelet"},
+        guests={"v1.36.3": {"disk": "/older/disk", "snapshots": "/older/snapshots"}},
     )  # fmt: skip
 
 
@@ -65,11 +66,12 @@ def test_other_kubelets_are_refused_with_the_rule(version: str, relation: str) -
     assert "the version skew policy allows kubelets of 1.34 to 1.37" in str(caught.value)
 
 
-def test_only_kinds_with_hollow_kubelets_have_other_versions() -> None:
-    check_versions(PROCESS, "v1.37.2", SKEWED)
-    check_versions(LIBVIRT, "v1.37.2", NO_OVERRIDES)
-    with pytest.raises(Problem, match="versions of a libvirt lab's nodes cannot be set"):
-        check_versions(LIBVIRT, "v1.37.2", SKEWED)
+def test_machines_of_vagrant_have_no_other_versions() -> None:
+    for kind in (PROCESS, LIBVIRT):
+        check_versions(kind, "v1.37.2", SKEWED)
+    check_versions(VAGRANT, "v1.37.2", NO_OVERRIDES)
+    with pytest.raises(Problem, match="versions of a vagrant lab's nodes cannot be set"):
+        check_versions(VAGRANT, "v1.37.2", SKEWED)
 
 
 def test_topology_names_versions(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_run_has_the_versions_of_its_topology() -> None:
             {"topology": replace(TOPOLOGY, kubernetes_version="v1.35.0")},
             r"kubelet v1.36.3 is newer than kube-apiserver v1.35.0 \(--topology, node one\)",
         ),
-        ({"lab": LIBVIRT.name}, "versions of a libvirt lab's nodes cannot be set"),
+        ({"lab": VAGRANT.name}, "versions of a vagrant lab's nodes cannot be set"),
     ],
 )
 def test_conflicts_with_a_topology_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
@@ -115,10 +117,12 @@ def test_conflicts_with_a_topology_are_refused_in_one_line(options: dict[str, An
 def test_nodes_get_the_versions_in_turn() -> None:
     spec = LabSpec.from_json(lab_spec(SKEWED).to_json())
     assert spec.overrides == SKEWED
-    executables = [spec.hollow_kubelet(node) for node in spec.nodes]
+    executables = [spec.kubelet(node, HOLLOW) for node in spec.nodes]
     assert executables == ["/older/kubelet", "/own/hollow-kubelet", "/older/kubelet"]
+    assert [spec.guest_of(node)["disk"] for node in spec.nodes] == ["/older/disk", "/own/disk", "/older/disk"]
     same = lab_spec(NO_OVERRIDES)
-    assert {same.hollow_kubelet(node) for node in same.nodes} == {"/own/hollow-kubelet"}
+    assert {same.kubelet(node, HOLLOW) for node in same.nodes} == {"/own/hollow-kubelet"}
+    assert {same.guest_of(node)["disk"] for node in same.nodes} == {"/own/disk"}
 
 
 def test_runs_with_skew_are_told_apart() -> None:

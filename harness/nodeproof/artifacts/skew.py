@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodeproof.artifacts.build import Version
-from nodeproof.artifacts.components import BUILD, HOLLOW, Component, Components, obtain
+from nodeproof.artifacts.components import BUILD, HOLLOW, Components, obtain
 from nodeproof.cache import Report
 from nodeproof.model.overrides import NODE_VERSIONS_OPTION
 from nodeproof.model.problem import Problem
@@ -47,15 +47,18 @@ def _minor(version: str) -> int:
     return Version.parse(version.partition("+")[0]).minor
 
 
-def obtain_kubelets(
-    node_versions: tuple[str, ...], components: Components, report: Report
-) -> Mapping[str, Component]:
-    """Return the hollow kubelet of each version that is not the lab's own. Raises Problem."""
-    kubelets = {}
+def obtain_others(
+    node_versions: tuple[str, ...], role: str, components: Components, report: Report
+) -> Mapping[str, Components]:
+    """Return the executables of each version that is not the lab's own; nodes run that of `role`.
+
+    Raises Problem.
+    """
+    others = {}
     for version in sorted({*node_versions} - {components.kubernetes_version}):
         built = obtain(BUILD, version, report)
-        if not built.hollow_from_tree:
+        if role == HOLLOW and not built.hollow_from_tree:
             message = f"the kubelet of process nodes does not compile with Kubernetes {version}"
             raise Problem(message, NODE_VERSIONS_OPTION, "choose another version")
-        kubelets[version] = built.by_role[HOLLOW]
-    return kubelets
+        others[version] = built
+    return others

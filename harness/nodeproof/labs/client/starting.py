@@ -231,9 +231,9 @@ def check(request: LabRequest) -> None:
 
 def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
     """Check that nodes of this kind may have the versions of `overrides`. Raises Problem."""
-    if overrides.node_versions and not kind.is_hollow:
+    if overrides.node_versions and not kind.has_node_versions:
         message = f"versions of a {kind.name} lab's nodes cannot be set"
-        raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or use process nodes")
+        raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or choose another --lab")
     skew.check_skew(api_server, overrides.node_versions)
 
 
@@ -250,10 +250,11 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
         return lab
     prefix = root_prefix()
     check_versions(kind, components.kubernetes_version, request.overrides)
-    kubelets = skew.obtain_kubelets(request.overrides.node_versions, components, report)
+    others = skew.obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
     spec = replace(
         _spec(request, components, kind.boot_files(components, report)),
-        kubelets={version: str(kubelet.path) for version, kubelet in kubelets.items()},
+        kubelets={version: str(other.path(kind.kubelet_role)) for version, other in others.items()},
+        guests={version: kind.boot_files(other, report) for version, other in others.items()},
     )
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import modules from the caller's working folder; -B: nor write a __pycache__ beside
