@@ -106,7 +106,7 @@ vm-alone:
 night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios
+	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_random_histories.py
@@ -153,6 +153,13 @@ vagrant-lab: ## a lab whose nodes Vagrant makes: up, a partition and a power cut
 documented: setup ## the defaults at their real length (about 7 minutes)
 	@$(BIN)/nodeproof run --lab=$(LAB) --profile=documented -n 2 -k default $(ARGS)
 
+# One run for each version: a fault hits one node of its lab.
+OLDER_KUBELETS = $(shell sed -n 's/.*kubelet_version: \(v[0-9.]*\).*/\1/p' infra/topology/older-kubelets.yaml)
+skew: setup ## heartbeats, taints, evictions, shutdowns and swap with kubelets of each of the last three minors
+	@status=0; for version in $(OLDER_KUBELETS); do \
+	    $(BIN)/nodeproof run --lab=$(LAB) -n $(WORKERS) -m skew --node-versions $$version $(ARGS) || status=$$?; \
+	done; exit $$status
+
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
 
@@ -194,5 +201,5 @@ clean: ## remove the virtual environment, generated reports and the Vagrant box
 .PHONY: help setup run report fmt docs stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
-    night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented soak \
+    night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew soak \
     sensitivity sensitivity-ten false-alarms versions bench soak-boots lock clean

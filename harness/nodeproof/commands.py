@@ -215,12 +215,13 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     overrides, profile = parse(arguments.feature_gates, arguments.set), arguments.profile
     request = LabRequest(name, nodes, zones, profile, True, kind.name, spread, machines)
     starting.check(request)
+    arguments.kubernetes_version = machines.control_plane_version(arguments.kubernetes_version)
     checkout = _checkout(arguments)
     version = tested_version(arguments.components, arguments.kubernetes_version, checkout)
     overrides = replace(
         overrides,
         source=checkout.text if checkout else "",
-        node_versions=parse_node_versions(arguments.node_versions),
+        node_versions=machines.node_versions(parse_node_versions(arguments.node_versions), version),
         upgrade_to=arguments.upgrade_to,
     )
     starting.check_versions(kind, version, overrides)

@@ -125,6 +125,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "machine: set automatically on a scenario that needs a virtual machine"
     )
+    config.addinivalue_line(
+        "markers", "skew: set automatically on a scenario that must also hold with older kubelets"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -217,7 +220,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark scenarios with the claims in their source, and with `machine` if they need a virtual machine."""
+    """Mark scenarios with the claims in their source, and with `machine` and `skew` if these apply."""
     item.stash[markers.IS_MARKED] = item.get_closest_marker("claims") is not None
     if CLAIM_FIXTURE in getattr(item, "fixturenames", ()) and not item.stash[markers.IS_MARKED]:
         from nodeproof.session.run import usage_errors
@@ -226,6 +229,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker(pytest.mark.claims(*claim_ids(item.function)))  # type: ignore[attr-defined]
     if markers.needs_machine(item):
         item.add_marker("machine")
+    if markers.concerns_skew(item):
+        item.add_marker("skew")
 
 
 @pytest.hookimpl(trylast=True)

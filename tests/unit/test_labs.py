@@ -228,6 +228,14 @@ def test_malicious_file_is_refused_with_a_short_message(tmp_path: Path, text: st
         ("nodes: [{name: one, zone: a}, {name: one, zone: b}]", "2 nodes are called one"),
         ("nodes: [{name: one, zone: a, memory_mib: 12}]", "memory_mib is 12"),
         ("nodes: [{name: one, zone: a, cpus: true}]", "cpus is True"),
+        (
+            "nodes: [{name: one, zone: a}, {name: two, zone: a, kubelet_version: 1.36}]",
+            r"'1.36' is not a version of Kubernetes \(.*, node 2, kubelet_version\)",
+        ),
+        (
+            "kubernetes_version: banana\nnodes: [{name: one, zone: a}]",
+            r"'banana' is not a version of Kubernetes \(.*yaml, kubernetes_version\)",
+        ),
     ],
 )
 def test_invalid_topology_is_refused(tmp_path: Path, text: str, words: str) -> None:

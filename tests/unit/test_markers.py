@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from nodeproof import catalogue
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.model.overrides import NO_OVERRIDES
@@ -265,6 +266,16 @@ def test_non_scenario_and_impossible_scenario_are_left_alone(
     claims: bool, needed: dict[str, Any], is_for_machines: bool
 ) -> None:
     assert markers.needs_machine(marked(needed, claims)) is is_for_machines
+
+
+def test_skew_marker_selects_by_the_area_of_claims() -> None:
+    folder, claims = str(scenarios_dir()), catalogue.load()
+    areas = {
+        item.nodeid: {claims[claim].area for claim in markers.declared(item)} for item in collect(folder)
+    }
+    chosen = {item.nodeid for item in collect("-m", "skew", folder)}
+    assert chosen == {nodeid for nodeid, names in areas.items() if names & markers.SKEWED_AREAS}
+    assert set[str]().union(*areas.values()) >= markers.SKEWED_AREAS
 
 
 def marked(needed: dict[str, Any], claims: bool = True) -> pytest.Item:

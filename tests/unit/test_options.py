@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -142,6 +142,17 @@ def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: py
     with pytest.raises(Problem, match="another topology: big") as caught:
         resolve(Options("p-000001", topology=Topology((LARGE,))))
     assert "nodeproof down --lab-name p-000001" in caught.value.next_step
+
+
+def test_lab_with_other_versions_than_the_topology_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = NodeInfo("small", 0, "zone-a", True, "", "", "")
+    versions = Overrides(node_versions=("v1.35.4",))
+    status, small = run_lab(monkeypatch, node, "process", versions), replace(SMALL, kubelet_version="v1.35.4")
+    options = Options("p-000001", topology=Topology((small,), "v1.36.3"))
+    assert resolve(options).overrides == versions
+    status.overrides = NO_OVERRIDES
+    with pytest.raises(Problem, match=r"--node-versions v1\.35\.4 was given, lab p-000001 runs without"):
+        resolve(options)
 
 
 def test_run_has_the_settings_of_its_lab_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:

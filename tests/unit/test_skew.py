@@ -5,25 +5,37 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nodeproof.artifacts.components import ROLES
+from nodeproof.artifacts.components import HOLLOW, ROLES
 from nodeproof.artifacts.skew import check_skew, check_upgrade, parse_node_versions
+from nodeproof.checks.judge import judge
+from nodeproof.checks.kubelets import kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
-from nodeproof.labs.client.starting import check_versions
-from nodeproof.labs.kinds import LIBVIRT, PROCESS
+from nodeproof.labs.client.starting import Topology, check_versions, read_topology
+from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
+from nodeproof.model import window as windows
+from nodeproof.model.claim import ReportedBug, Subject
+from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
+from nodeproof.model.judgment import Check
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides, suffix
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
-from nodeproof.report import rundir, tables
+from nodeproof.report import digest, rundir, tables
 from nodeproof.session.judging import with_upgrade
+from nodeproof.session.options import Options, resolve
 from tests.fakes import executable
-from tests.unit.histories import configuration
+from tests.unit.histories import NODE, OTHER, configuration, partition
+from tests.unit.sample_checks import CLAIM, EVICTION, TAINT
 from tests.unit.test_tables import claim
 
 SKEWED = replace(NO_OVERRIDES, node_versions=("v1.36.3", "v1.37.2"))
+TOPOLOGY = Topology(
+    (NodeEntry("one", "zone-a", kubelet_version="v1.36.3"), NodeEntry("two", "zone-a")), "v1.37.2"
+)
 
 
 def lab_spec(overrides: Overrides) -> LabSpec:
@@ -31,7 +43,8 @@ def lab_spec(overrides: Overrides) -> LabSpec:
     return LabSpec(
         "p-000000", os.getuid(), os.getgid(), "v1.37.2", {role: {"path": f"/own/{role}"} for role in ROLES},
         True, "", "fast", nodes, False, "process", overrides=overrides,
-        kubelets={"v1.36.3": "/older/kubelet"},
+        guest={"disk": "/own/disk", "snapshots": "/own/snapshots"}, kubelets={"v1.36.3": "/older/kubelet"},
+        guests={"v1.36.3": {"disk": "/older/disk", "snapshots": "/older/snapshots"}},
     )  # fmt: skip
 
 
@@ -57,20 +70,63 @@ def test_other_kubelets_are_refused_with_the_rule(version: str, relation: str) -
     assert "the version skew policy allows kubelets of 1.34 to 1.37" in str(caught.value)
 
 
-def test_only_kinds_with_hollow_kubelets_have_other_versions() -> None:
-    check_versions(PROCESS, "v1.37.2", SKEWED)
-    check_versions(LIBVIRT, "v1.37.2", NO_OVERRIDES)
-    with pytest.raises(Problem, match="versions of a libvirt lab's nodes cannot be set"):
-        check_versions(LIBVIRT, "v1.37.2", SKEWED)
+def test_machines_of_vagrant_have_no_other_versions() -> None:
+    for kind in (PROCESS, LIBVIRT):
+        check_versions(kind, "v1.37.2", SKEWED)
+    check_versions(VAGRANT, "v1.37.2", NO_OVERRIDES)
+    with pytest.raises(Problem, match="versions of a vagrant lab's nodes cannot be set"):
+        check_versions(VAGRANT, "v1.37.2", SKEWED)
+
+
+def test_topology_names_versions(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        "kubernetes_version: 1.37.2\n"
+        "nodes: [{name: one, zone: zone-a, kubelet_version: 1.36.3}, {name: two, zone: zone-a}]"
+    )
+    assert read_topology(str(file)) == TOPOLOGY
+
+
+def test_run_has_the_versions_of_its_topology() -> None:
+    options = resolve(Options(PROCESS.name, topology=TOPOLOGY))
+    assert options.kubernetes_version == "v1.37.2"
+    assert options.overrides == SKEWED
+    same = resolve(Options(PROCESS.name, topology=TOPOLOGY, kubernetes_version="1.37.2"))
+    assert same.overrides == SKEWED
+    plain = Topology(TOPOLOGY.entries[1:])
+    assert resolve(Options(PROCESS.name, topology=plain, overrides=SKEWED)).overrides == SKEWED
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"kubernetes_version": "v1.36.3"},
+            r"the topology file has kubernetes_version v1.37.2 \(--kubernetes-version v1.36.3\)",
+        ),
+        ({"overrides": SKEWED}, r"the topology file has versions of kubelets \(--node-versions\)"),
+        (
+            {"topology": replace(TOPOLOGY, kubernetes_version="v1.35.0")},
+            r"kubelet v1.36.3 is newer than kube-apiserver v1.35.0 \(--topology, node one\)",
+        ),
+        ({"lab": VAGRANT.name}, "versions of a vagrant lab's nodes cannot be set"),
+    ],
+)
+def test_conflicts_with_a_topology_are_refused_in_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(Problem, match=words) as caught:
+        resolve(Options(**{"lab": PROCESS.name, "topology": TOPOLOGY, **options}))
+    assert "\n" not in str(caught.value)
 
 
 def test_nodes_get_the_versions_in_turn() -> None:
     spec = LabSpec.from_json(lab_spec(SKEWED).to_json())
     assert spec.overrides == SKEWED
-    executables = [spec.hollow_kubelet(node) for node in spec.nodes]
+    executables = [spec.kubelet(node, HOLLOW) for node in spec.nodes]
     assert executables == ["/older/kubelet", "/own/hollow-kubelet", "/older/kubelet"]
+    assert [spec.guest_of(node)["disk"] for node in spec.nodes] == ["/older/disk", "/own/disk", "/older/disk"]
     same = lab_spec(NO_OVERRIDES)
-    assert {same.hollow_kubelet(node) for node in same.nodes} == {"/own/hollow-kubelet"}
+    assert {same.kubelet(node, HOLLOW) for node in same.nodes} == {"/own/hollow-kubelet"}
+    assert {same.guest_of(node)["disk"] for node in same.nodes} == {"/own/disk"}
 
 
 def test_runs_with_skew_are_told_apart() -> None:
@@ -135,3 +191,61 @@ def test_version_of_an_upgrade_is_read_from_the_recording() -> None:
     recorded = History.of([Entry(1.0, "fault", {**entry, "step": "injecting"})])
     assert with_upgrade(configuration(), recorded).upgraded_to == "v1.37.2"
     assert with_upgrade(configuration(), History.of([])) == configuration()
+
+
+# The kubelet that a claim is about
+
+
+KUBELET_CLAIM = replace(CLAIM, subject="kubelet", constants=())
+OLDER = replace(configuration(), kubernetes_version="v1.37.2", node_versions={NODE: "v1.34.4"})
+NEWER = replace(OLDER, node_versions={OTHER: "v1.34.4"})
+
+
+@pytest.mark.parametrize(
+    ("subject", "versions", "settings", "label"),
+    [
+        ("kubelet", ">=1.36", OLDER, "unproven: not-applicable"),
+        ("kubelet", "<1.36", OLDER, "conforms"),
+        ("kubelet", ">=1.36", NEWER, "conforms"),
+        ("kubelet", "<1.36", NEWER, "unproven: not-applicable"),
+        ("control-plane", ">=1.36", OLDER, "conforms"),
+    ],
+)
+@pytest.mark.parametrize("check", [TAINT, EVICTION], ids=["node", "pod"])
+def test_kubelet_claim_is_compared_with_the_version_of_its_node(
+    subject: Subject, versions: str, settings: Configuration, label: str, check: Check
+) -> None:
+    judged = replace(KUBELET_CLAIM, subject=subject, versions=versions)
+    assert judge(judged, check, evicted(), settings).label == label
+
+
+def test_row_table_and_recheck_have_the_version_of_the_kubelet() -> None:
+    newer = replace(KUBELET_CLAIM, versions=">=1.36")
+    verdict = judge(newer, TAINT, evicted(), OLDER)
+    assert verdict.reason == "the claim holds for >=1.36, the kubelet runs v1.34.4"
+    row = rundir.row(newer, "s.py::test_it", verdict, OLDER)
+    assert (row["kubelet_version"], row["kubernetes_version"]) == ("v1.34.4", "v1.37.2")
+    assert row["page"]["agreement"] == "unknown"
+    assert digest.verdict_of(row).kubelet_version == "v1.34.4"
+    assert "kubelet v1.34.4" in tables.render([row], 1.0, "report").splitlines()[2]
+
+
+def test_claim_about_several_kubelets_holds_if_it_holds_for_all() -> None:
+    both = replace(OLDER, node_versions={NODE: "v1.36.3", OTHER: "v1.34.4"})
+    history = evicted()
+    no_node = Check("counted", {})
+    for versions, version in ((">=1.18", "v1.34.4"), ("<1.36", "v1.36.3"), (">=1.36", "v1.34.4")):
+        judged = replace(KUBELET_CLAIM, versions=versions)
+        assert kubelet_version(judged, no_node, history, both) == version
+
+
+def test_reported_bug_is_one_of_the_version_of_the_kubelet() -> None:
+    bug = ReportedBug("a/b#1", "<1.36", windows.formula("period", "5", "4", "6 + slack"))
+    reported = replace(KUBELET_CLAIM, reported=bug)
+    late = partition(taint_s=5.0).fence(90.0).history()
+    assert judge(reported, TAINT, late, OLDER).label == "deviates: reported"
+    assert judge(reported, TAINT, late, NEWER).label == "deviates"
+
+
+def evicted() -> History:
+    return partition().fence(90.0).history()

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from infra.csi import calls as written
-from nodeproof.artifacts.components import ROLES
+from nodeproof.artifacts.components import HOLLOW, ROLES
 from nodeproof.checks import witnessed
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.workloads import Pod
@@ -216,7 +216,8 @@ def log(
             "life.logs": folder,
             "life.full_parts": lambda **_since: list(full),
             "components.path": lambda _role: executable,
-            "kind.is_hollow": True,
+            "kind.kubelet_role": HOLLOW,
+            "fleet.nodes": list,
             "features": frozenset(),
             "fleet.node_names": list,
         }

@@ -230,8 +230,8 @@ def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: J
 
     def do(context: ActionContext) -> Observation:
         machine, requested_t = _joined(context, name), time.monotonic()
-        is_hollow, components = context.lab.kind.is_hollow, context.lab.components
-        program = str(components.path("hollow-kubelet")) if is_hollow else "/usr/local/bin/kubelet"
+        (own,) = (node.kubelet for node in context.lab.fleet.nodes() if node.name == name)
+        program = own if context.lab.kind.is_hollow else "/usr/local/bin/kubelet"
         settings = json.dumps({**_ALONE, **kubelet})
         prefix = _CGROUP_V1 if on_cgroup_v1 else ()
         argv = [

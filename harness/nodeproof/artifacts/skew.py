@@ -1,4 +1,4 @@
-"""Other versions in a lab: kubelets (`--node-versions`), and upgrades of the control plane (`--upgrade-to`).
+"""Other versions in a lab: kubelets (`--node-versions`, or a topology file), and upgrades (`--upgrade-to`).
 
 The rules are those of https://kubernetes.io/releases/version-skew-policy/, sections "kubelet" and "Supported
 component upgrade order".
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nodeproof.artifacts.build import Version
-from nodeproof.artifacts.components import BUILD, HOLLOW, Component, Components, obtain, supplied_version
+from nodeproof.artifacts.components import BUILD, HOLLOW, Components, obtain, supplied_version
 from nodeproof.cache import Report
 from nodeproof.model.overrides import NODE_VERSIONS_OPTION, UPGRADE_OPTION
 from nodeproof.model.problem import Problem
@@ -26,8 +26,8 @@ def parse_node_versions(text: str) -> tuple[str, ...]:
     )
 
 
-def check_skew(api_server: str, node_versions: tuple[str, ...]) -> None:
-    """Check that an API server of one version supports kubelets of the others.
+def check_skew(api_server: str, node_versions: tuple[str, ...], where: str = NODE_VERSIONS_OPTION) -> None:
+    """Check that an API server of one version supports kubelets of the others, which `where` sets.
 
     Raises:
         Problem: A kubelet is newer than the API server, or too old for it.
@@ -37,26 +37,29 @@ def check_skew(api_server: str, node_versions: tuple[str, ...]) -> None:
     minor = _version(api_server).minor
     supported = f"the version skew policy allows kubelets of 1.{minor - _OLDEST} to 1.{minor}"
     for version in node_versions:
-        age = minor - Version.parse(version).minor
+        age = minor - _version(version).minor
         if 0 <= age <= _OLDEST:
             continue
         relation = "newer than" if age < 0 else f"more than {_OLDEST} minor versions older than"
         message = f"kubelet {version} is {relation} kube-apiserver {api_server}"
-        raise Problem(message, NODE_VERSIONS_OPTION, supported)
+        raise Problem(message, where, supported)
 
 
-def obtain_kubelets(
-    node_versions: tuple[str, ...], components: Components, report: Report
-) -> Mapping[str, Component]:
-    """Return the hollow kubelet of each version that is not the lab's own. Raises Problem."""
-    kubelets = {}
+def obtain_others(
+    node_versions: tuple[str, ...], role: str, components: Components, report: Report
+) -> Mapping[str, Components]:
+    """Return the executables of each version that is not the lab's own; nodes run that of `role`.
+
+    Raises Problem.
+    """
+    others = {}
     for version in sorted({*node_versions} - {components.kubernetes_version}):
         built = obtain(BUILD, version, report)
-        if not built.hollow_from_tree:
+        if role == HOLLOW and not built.hollow_from_tree:
             message = f"the kubelet of process nodes does not compile with Kubernetes {version}"
             raise Problem(message, NODE_VERSIONS_OPTION, "choose another version")
-        kubelets[version] = built.by_role[HOLLOW]
-    return kubelets
+        others[version] = built
+    return others
 
 
 def upgrade_version(upgrade_to: str) -> str:

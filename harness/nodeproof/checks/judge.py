@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
+from nodeproof.checks.kubelets import kubelet_version
 from nodeproof.checks.settings import changed_default, changed_settings
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import Configuration
@@ -38,7 +39,11 @@ def judge(claim: Claim, check: Check, history: History, configuration: Configura
     check that raises an exception gets the verdict `check-failed` and does not affect other judgments.
     """
     try:
-        verdict = _judge(claim, check, history, configuration)
+        kubelet = kubelet_version(claim, check, history, configuration)
+        not_applicable = _not_applicable(claim, kubelet, configuration)
+        if not_applicable is not None:
+            return replace(not_applicable, kubelet_version=kubelet)
+        verdict = replace(_judge(claim, check, history, configuration), kubelet_version=kubelet)
         return _compare_with_report(verdict, claim, check, history, configuration)
     except Exception as error:
         reason = f"check {check.name} of {claim.id} failed: {type(error).__name__}: {error}"
@@ -50,7 +55,8 @@ def _compare_with_report(
 ) -> Verdict:
     """Name the bug, if it explains a deviation, or if a version that was reported to have it conforms."""
     bug = claim.reported
-    if bug is None or not verdict.is_proven or not _includes_all(bug.versions, configuration):
+    versions = _versions(verdict.kubelet_version, configuration)
+    if bug is None or not verdict.is_proven or not _includes_all(bug.versions, versions):
         return verdict
     deviation = bug.deviation(check)
     if deviation is None:
@@ -61,7 +67,7 @@ def _compare_with_report(
     as_reported = _judge(claim, deviation, history, configuration)
     if as_reported.code == "host-too-loaded":
         # Whether the deviation is the reported one is uncertain, so it must not fail a run.
-        return as_reported
+        return replace(as_reported, kubelet_version=verdict.kubelet_version)
     if as_reported.outcome != "conforms":
         return verdict
     return replace(verdict, reason=f"{verdict.reason}; {bug.issue} reports this", reported=bug.issue)
@@ -226,11 +232,17 @@ def _is_late(verdict: Verdict) -> bool:
     return not isinstance(value, float) or value >= verdict.window.low_s
 
 
+def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) -> Verdict | None:
+    """Return a verdict if the claim does not hold for the version of the kubelet, or of the cluster."""
+    versions = _versions(kubelet, configuration)
+    if _includes_all(claim.versions, versions):
+        return None
+    runs = f"the {'kubelet' if kubelet else 'cluster'} runs {', then '.join(versions)}"
+    reason = f"the claim holds for {claim.versions}, {runs}"
+    return unproven("not-applicable", reason)
+
+
 def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
-    if not _includes_all(claim.versions, configuration):
-        cluster = ", then ".join(configuration.versions)
-        reason = f"the claim holds for {claim.versions}, the cluster runs {cluster}"
-        return unproven("not-applicable", reason)
     if claim.subject == "kubelet" and not configuration.tested_kubelet:
         return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
     if claim.subject == CLOUD and not _is_of_the_tree(configuration, CLOUD):
@@ -238,9 +250,13 @@ def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | N
     return None
 
 
-def _includes_all(versions: str, configuration: Configuration) -> bool:
-    """Return whether a range includes every version that the control plane had."""
-    return all(includes(versions, version) for version in configuration.versions)
+def _versions(kubelet: str, configuration: Configuration) -> Sequence[str]:
+    """Return the version of the kubelet that a claim is about, else those that the control plane had."""
+    return (kubelet,) if kubelet else configuration.versions
+
+
+def _includes_all(versions: str, actual: Sequence[str]) -> bool:
+    return all(includes(versions, version) for version in actual)
 
 
 def _is_of_the_tree(configuration: Configuration, role: str) -> bool:

@@ -130,10 +130,19 @@ def includes(versions: str, kubernetes_version: str) -> bool:
     Raises:
         ValueError: The version does not have three numbers.
     """
+    return SpecifierSet(versions).contains(release(kubernetes_version))
+
+
+def release(kubernetes_version: str) -> Version:
+    """Return the three numbers of a version, by which versions are ordered.
+
+    Raises:
+        ValueError: The version does not have three numbers.
+    """
     numbers = _RELEASE.match(kubernetes_version)
     if numbers is None:
         raise ValueError(f"not a Kubernetes version: {kubernetes_version!r}")
-    return SpecifierSet(versions).contains(Version(numbers[1]))
+    return Version(numbers[1])
 
 
 CONTRARY = "differs: "

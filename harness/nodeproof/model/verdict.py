@@ -60,7 +60,8 @@ class Verdict:
 
     `code` is set exactly if `outcome` is unproven (ValueError otherwise). `last_state` is the last recorded
     state of the judged object, to help explain a failure. `reported` is the issue of a bug that explains a
-    deviation, or by which a version that conforms was known to deviate.
+    deviation, or by which a version that conforms was known to deviate. `kubelet_version` is the version of
+    the kubelet that the claim is about, if it is not the API server's.
     """
 
     outcome: Outcome
@@ -70,6 +71,7 @@ class Verdict:
     measured: Measured | None = None
     last_state: str = ""
     reported: str = ""
+    kubelet_version: str = ""
 
     def __post_init__(self) -> None:
         if (self.outcome == "unproven") != bool(self.code):
@@ -121,6 +123,7 @@ class Verdict:
             "measured": {"value": self.measured.value, "unit": self.measured.unit} if self.measured else None,
             "last_state": self.last_state,
             **({"reported": self.reported} if self.reported else {}),
+            **({"kubelet_version": self.kubelet_version} if self.kubelet_version else {}),
         }
 
 

@@ -48,6 +48,7 @@ def verdict_of(row: Row) -> Verdict:
         row["reason"],
         last_state=row["last_state"],
         reported=row.get("reported", ""),
+        kubelet_version=row.get("kubelet_version", ""),
     )
 
 
@@ -72,6 +73,7 @@ def details_of(row: Row) -> dict[str, str]:
         "window": window,
         "observed": measured_of(row),
         "last seen": row["last_state"],
+        "kubelet": row.get("kubelet_version", ""),
         "kubelets": describe_kubelets(row),
         "upgraded to": row.get("upgraded_to", ""),
     }
@@ -281,7 +283,8 @@ class Entry:
         if not page.get("says"):
             return ""
         if page["cluster"]:
-            return f"the page says {page['says']}, {self.rows[0]['kubernetes_version']} has {page['cluster']}"
+            version = self.rows[0].get("kubelet_version") or self.rows[0]["kubernetes_version"]
+            return f"the page says {page['says']}, {version} has {page['cluster']}"
         return f"the page says that {_split_remark(page['says'])[1]}"
 
     def page_versions(self) -> list[tuple[str, str]]:
@@ -466,7 +469,7 @@ def is_row(row: Row) -> bool:
     """Return whether a row has all that is shown of it: somebody may have edited the file."""
     parts: list[tuple[Json, Mapping[str, type | tuple[type, ...]]]] = [
         (row, dict.fromkeys(rundir.ROW_TEXTS, str)),
-        (row, {"upgraded_to": str} if "upgraded_to" in row else {}),
+        (row, {name: str for name in ("upgraded_to", "kubelet_version") if name in row}),
         (row["page"], dict.fromkeys(("agreement", "says", "cluster", "drift"), str)),
     ]
     if row["window"] is not None:

@@ -277,9 +277,8 @@ def run_again(run: Path) -> int:
 
 def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configuration) -> Row:
     """Return one line of `verdicts.json`. Raises Problem if the catalogue lacks the version's constant."""
-    version = configuration.kubernetes_version
     try:
-        page = page_agreement(claim, version, verdict)
+        page = page_agreement(claim, verdict.kubelet_version or configuration.kubernetes_version, verdict)
     except KeyError as error:
         raise Problem(
             f"no constant to compare the page with: {error.args[0]}",
@@ -293,7 +292,7 @@ def row(claim: Claim, scenario: str, verdict: Verdict, configuration: Configurat
         "page": page.to_json(),
         "lab": configuration.lab,
         "profile": configuration.profile,
-        "kubernetes_version": version,
+        "kubernetes_version": configuration.kubernetes_version,
         **({"node_versions": dict(configuration.node_versions)} if configuration.node_versions else {}),
         **({"upgraded_to": configuration.upgraded_to} if configuration.upgraded_to else {}),
     }

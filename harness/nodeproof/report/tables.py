@@ -75,6 +75,8 @@ def _group(row: Row) -> int:
 
 def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
     window, page, remark = row["window"], row["page"], f"x{scenarios}"
+    if "kubelet_version" in row:
+        remark += f"  kubelet {on_terminal(row['kubelet_version'], 16)}"
     allowed = f"[{window['low_s']:.2f}, {window['high_s']:.2f}] s" if window else ""
     if page["agreement"] == "differs":
         is_short = len(page["says"]) <= _SHORT_PAGE_TEXT

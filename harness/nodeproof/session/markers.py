@@ -25,6 +25,10 @@ FaultFactory = Callable[[str], "Fault"]
 """Makes a new fault for a node."""
 _COMMON_KEYS = ("fault", "id", "node")
 """The keys in the data of every fault."""
+SKEWED_AREAS = frozenset(
+    {"eviction", "graceful-shutdown", "heartbeat", "priority-shutdown", "swap", "taints"}
+)
+"""The areas of claims about what kubelet and control plane do together; a claim's id begins with its area."""
 
 
 def declared(item: pytest.Item) -> tuple[str, ...]:
@@ -229,6 +233,11 @@ def needs_machine(item: pytest.Item) -> bool:
     with contextlib.suppress(Problem):
         return bool(lacks_features(item, hollow_features))
     return False
+
+
+def concerns_skew(item: pytest.Item) -> bool:
+    """Return whether a scenario judges a claim that must also hold with an older kubelet."""
+    return any(claim.partition(".")[0] in SKEWED_AREAS for claim in declared(item))
 
 
 def lacks_features(item: pytest.Item, has: frozenset[str]) -> str:

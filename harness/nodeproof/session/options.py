@@ -161,7 +161,11 @@ def resolve(options: Options, workers: int = 0) -> Options:
             "--topology",
             "remove --nodes and --zones, or --topology",
         )
-    options = replace(options, lab=options.lab or DEFAULT_KIND.name)
+    options = replace(
+        options,
+        lab=options.lab or DEFAULT_KIND.name,
+        kubernetes_version=options.topology.control_plane_version(options.kubernetes_version),
+    )
     if options.profile:
         profile_named(options.profile)
     if options.kubernetes_version:
@@ -172,7 +176,8 @@ def resolve(options: Options, workers: int = 0) -> Options:
         return _resolve_running(options, workers)
     checkout = options.checkout or checkout_of(options.source, options.components, options.kubernetes_version)
     version = tested_version(options.components, options.kubernetes_version, checkout)
-    check_versions(KINDS[options.lab], version, options.overrides)
+    overrides = _with_topology(options, version)
+    check_versions(KINDS[options.lab], version, overrides)
     return replace(
         options,
         profile=options.profile or FAST.name,
@@ -181,9 +186,15 @@ def resolve(options: Options, workers: int = 0) -> Options:
         zones=len(options.topology.spread) or options.zones,
         kind=options.lab,
         spread=options.topology.spread,
-        overrides=replace(options.overrides, source=checkout.text if checkout else ""),
+        overrides=replace(overrides, source=checkout.text if checkout else ""),
         checkout=checkout,
     )
+
+
+def _with_topology(options: Options, control_plane: str) -> Overrides:
+    """Return the settings with the versions of the topology's nodes. Raises Problem."""
+    versions = options.topology.node_versions(options.overrides.node_versions, control_plane)
+    return replace(options.overrides, node_versions=versions)
 
 
 def _resolve_running(options: Options, workers: int) -> Options:
@@ -234,7 +245,7 @@ def _check_settings(lab: str, status: LabStatus, options: Options) -> None:
         ("--kubernetes-version", options.kubernetes_version, status.kubernetes_version),
         (
             f"{GATES_OPTION}, {SET_OPTION}",
-            " ".join(options.overrides.texts),
+            " ".join(_with_topology(options, status.kubernetes_version).texts),
             " ".join(status.overrides.texts) or "without",
         ),
     )
@@ -253,7 +264,9 @@ def _check_nodes(lab: str, status: LabStatus, entries: tuple[Entry, ...]) -> Non
         Entry(node.name, node.zone, Shape(memory_mib=node.memory_mib, cpus=node.cpus))
         for node in status.nodes
     ]
-    different = sorted({entry.name for entry in {*entries} ^ {*nodes}})
+    # Versions are settings: `_check_settings` compares them.
+    expected = {replace(entry, kubelet_version="") for entry in entries}
+    different = sorted({entry.name for entry in expected ^ {*nodes}})
     if different:
         message = f"lab {lab} was started with another topology: {', '.join(different)}"
         raise Problem(message, "--topology", f"leave it out, or run `nodeproof down --lab-name {lab}` first")

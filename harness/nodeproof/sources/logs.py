@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nodeproof.artifacts.components import HOLLOW, ROLES
+from nodeproof.artifacts.components import ROLES
 from nodeproof.checks.witnessed import journal as journal_name
 from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
@@ -75,11 +75,12 @@ class Log(Source):
             OSError: The log cannot be read.
         """
         lab, is_kubelet = context.lab, self.component.startswith(_KUBELET)
-        role = _kubelet_of(lab) if is_kubelet else self.component
+        role = lab.kind.kubelet_role if is_kubelet else self.component
         in_journal = is_kubelet and _has_journal(lab, self._node)
         if role not in ROLES or not (in_journal or _log(lab, self.component).exists()):
             raise Problem(f"no component {self.component!r}", "Log(...)", f"use one of: {', '.join(ROLES)}")
-        if not _contains(lab.components.path(role), self.text.encode()):
+        own = _kubelet_on(lab, self._node) if is_kubelet else None
+        if not _contains(own or lab.components.path(role), self.text.encode()):
             reason = f"{self.component} has no text {self.text!r}"
             raise Problem(reason, "Log(...)", "use a text of its source, without variable parts")
         if in_journal:
@@ -143,9 +144,10 @@ class Log(Source):
             yield Lost(messages[-1].t, max(until_t, messages[-1].t), why)
 
 
-def _kubelet_of(lab: LabHandle) -> str:
-    """Return the role of the executable that the lab's nodes run."""
-    return HOLLOW if lab.kind.is_hollow else "kubelet"
+def _kubelet_on(lab: LabHandle, node: str) -> Path | None:
+    """Return the executable that runs a node's kubelet; None if it is unknown, as for a node that left."""
+    paths = (Path(entry.kubelet) for entry in lab.fleet.nodes() if entry.name == node and entry.kubelet)
+    return next(paths, None)
 
 
 def _has_journal(lab: LabHandle, node: str) -> bool:

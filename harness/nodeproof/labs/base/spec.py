@@ -107,8 +107,9 @@ class LabSpec:
     `guest` contains what virtual machines boot: kernel, initrd, disk, arguments. `volumes` contains the paths
     of the programs that a lab with volumes runs, whether they are built yet or not. `harness_nice` is the
     nice value of the session that measures (`nodeproof.labs.base.autogroup`). `overrides` are the settings of
-    the user. `kubelets` contains the path of the hollow kubelet of each version that is not the lab's own,
-    `upgrades` the path of each component's executable of `upgrade_version`.
+    the user. `kubelets` and `guests` contain the path of the nodes' kubelet, and what virtual machines boot,
+    of each version that is not the lab's own; `upgrades` the path of each component's executable of
+    `upgrade_version`.
     """
 
     lab: str
@@ -129,6 +130,7 @@ class LabSpec:
     kubelets: Mapping[str, str] = field(default_factory=dict)
     upgrade_version: str = ""
     upgrades: Mapping[str, str] = field(default_factory=dict)
+    guests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def dir(self) -> Path:
@@ -137,15 +139,21 @@ class LabSpec:
 
     def unfinished_snapshots(self) -> list[Path]:
         """Return the unfinished snapshots that killed labs left in the cache."""
-        return unfinished(Path(self.guest["snapshots"])) if "snapshots" in self.guest else []
+        guests = (self.guest, *self.guests.values())
+        folders = [Path(guest["snapshots"]) for guest in guests if "snapshots" in guest]
+        return [path for folder in folders for path in unfinished(folder)]
 
     def binary(self, role: str) -> str:
         """Return the path of a role's executable."""
         return self.components[role]["path"]
 
-    def hollow_kubelet(self, node: NodeSpec) -> str:
-        """Return the path of the executable that runs a process node's kubelet."""
-        return self.kubelets.get(self.overrides.version_of(node.slot)) or self.binary("hollow-kubelet")
+    def kubelet(self, node: NodeSpec, role: str) -> str:
+        """Return the path of the executable that runs a node's kubelet; `role` is that of the lab's kind."""
+        return self.kubelets.get(self.overrides.version_of(node.slot)) or self.binary(role)
+
+    def guest_of(self, node: NodeSpec) -> Mapping[str, str]:
+        """Return what a node's virtual machine boots."""
+        return self.guests.get(self.overrides.version_of(node.slot), self.guest)
 
     def to_json(self) -> str:
         """Serialize the spec for the supervisor."""

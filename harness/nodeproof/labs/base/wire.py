@@ -26,7 +26,7 @@ class NodeInfo:
     """One node of a running lab.
 
     `memory_mib` is 0 for the default of its kind. `pid` is that of its first process in the lab's PID
-    namespace, None while it is off.
+    namespace, None while it is off. `kubelet` is the path of the kubelet's executable on the host.
     """
 
     name: str
@@ -39,6 +39,7 @@ class NodeInfo:
     memory_mib: int = 0
     cpus: int = 1
     pid: int | None = field(default=None, compare=False)
+    kubelet: str = field(default="", compare=False)
 
     def to_json(self) -> dict[str, Json]:
         fields = dict(vars(self))

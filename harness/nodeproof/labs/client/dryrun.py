@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.artifacts.components import HOLLOW, PROXY, Components
+from nodeproof.artifacts.components import PROXY, Components
 from nodeproof.labs.base.control_plane import flags
 from nodeproof.labs.base.processes import refusal
 from nodeproof.labs.base.profiles import Profile
@@ -77,7 +77,7 @@ def _refusals(components: Components, kind: Kind, profile: Profile) -> Mapping[s
         argv = (str(components.path(component)), _ENDS.get(component, "--version"))
         return lambda settings: _refused_flags(argv, settings)
 
-    program = str(components.path(HOLLOW if kind.is_hollow else KUBELET))
+    program = str(components.path(kind.kubelet_role))
     own = {**kind.kubelet(), **profile.kubelet}
     of_kubelet = {KUBELET: lambda fields: _refused_fields(program, own, fields)}
     return {component: of_flags(component) for component in COMPONENTS if component != KUBELET} | of_kubelet

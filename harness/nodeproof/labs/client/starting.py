@@ -1,6 +1,6 @@
 """Start of a lab under a supervisor; a lab whose nodes do not become Ready is removed.
 
-A topology file lists the lab's machines, with their names, zones, memory and processors.
+A topology file lists the lab's machines, with their names, zones, memory, processors and versions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from nodeproof import catalogue, proc
 from nodeproof.artifacts import csi, skew
+from nodeproof.artifacts.build import Version
 from nodeproof.artifacts.components import Components
 from nodeproof.cache import cache_dir
 from nodeproof.catalogue import plain
@@ -47,31 +48,65 @@ _LEAST_MIB, _MOST_MIB = 768, 65536
 _MOST_CPUS = 64
 _SHOWN_CHARACTERS = 80
 _EXAMPLES = "examples are in infra/topology"
-_KEYS = frozenset({"name", "zone", "memory_mib", "cpus"})
+_KEYS = frozenset({"name", "zone", "memory_mib", "cpus", "kubelet_version"})
 UPGRADED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """The components that faults can upgrade. etcd is none: healing could not downgrade its data."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One machine of a topology."""
+    """One machine of a topology; without a version, its kubelet has that of the control plane."""
 
     name: str
     zone: str
     shape: Shape = DEFAULT_SHAPE
+    kubelet_version: str = ""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The machines of a lab in the order of their addresses; empty if no file lists them."""
+    """The machines of a lab in the order of their addresses; empty if no file lists them.
+
+    `kubernetes_version` is the version of the control plane; empty if options determine it.
+    """
 
     entries: tuple[Entry, ...] = ()
+    kubernetes_version: str = ""
 
     @property
     def spread(self) -> tuple[int, ...]:
         """The number of nodes in each zone, in the order of the zones' names."""
         counts = Counter(entry.zone for entry in self.entries)
         return tuple(counts[zone] for zone in sorted(counts))
+
+    def control_plane_version(self, kubernetes_version: str) -> str:
+        """Return the version of the control plane: that of the file, or of `--kubernetes-version`.
+
+        Raises:
+            Problem: They differ.
+        """
+        other = kubernetes_version and str(Version.parse(kubernetes_version))
+        if other and self.kubernetes_version not in ("", other):
+            message = f"the topology file has kubernetes_version {self.kubernetes_version}"
+            next_step = "remove --kubernetes-version, or kubernetes_version from the file"
+            raise Problem(message, f"--kubernetes-version {other}", next_step)
+        return other or self.kubernetes_version
+
+    def node_versions(self, node_versions: tuple[str, ...], control_plane: str) -> tuple[str, ...]:
+        """Return the versions of kubelets: those of the file, or of `--node-versions`.
+
+        Raises:
+            Problem: Both set versions, or the control plane does not support one of the file.
+        """
+        versions = {entry.name: entry.kubelet_version for entry in self.entries if entry.kubelet_version}
+        if not versions:
+            return node_versions
+        if node_versions:
+            next_step = f"remove {NODE_VERSIONS_OPTION}, or kubelet_version from the nodes"
+            raise Problem("the topology file has versions of kubelets", NODE_VERSIONS_OPTION, next_step)
+        for name, version in versions.items():
+            skew.check_skew(control_plane, (version,), f"--topology, node {name}")
+        return tuple(entry.kubelet_version or control_plane for entry in self.entries)
 
 
 NO_TOPOLOGY = Topology()
@@ -89,14 +124,16 @@ def read_topology(file: str) -> Topology:
         raise Problem(message, str(path), _EXAMPLES) from error
     except Problem as problem:
         raise Problem(f"cannot read the topology: {problem.what}", problem.where, _EXAMPLES) from problem
-    nodes = topology.get("nodes") if isinstance(topology, dict) and set(topology) == {"nodes"} else None
+    has_keys = isinstance(topology, dict) and {"nodes"} <= set(topology) <= {"nodes", "kubernetes_version"}
+    nodes = topology["nodes"] if has_keys else None
     if not isinstance(nodes, list) or not nodes:
-        raise Problem("a topology must be a list of `nodes` and nothing else", str(path), _EXAMPLES)
+        message = "a topology must be a list of `nodes`, with a `kubernetes_version` or without"
+        raise Problem(message, str(path), _EXAMPLES)
     entries = tuple(_entry(node, f"{path}, node {number}") for number, node in enumerate(nodes, 1))
     for name, count in Counter(entry.name for entry in entries).items():
         if count > 1:
             raise Problem(f"{count} nodes are called {name}", str(path), "give each node a different name")
-    return Topology(entries)
+    return Topology(entries, _version(topology, "kubernetes_version", str(path)))
 
 
 def _entry(entry: Json, where: str) -> Entry:
@@ -112,7 +149,14 @@ def _entry(entry: Json, where: str) -> Entry:
         memory_mib=_number(entry, "memory_mib", DEFAULT_SHAPE.memory_mib, (_LEAST_MIB, _MOST_MIB), where),
         cpus=_number(entry, "cpus", DEFAULT_SHAPE.cpus, (1, _MOST_CPUS), where),
     )
-    return Entry(str(entry["name"]), str(entry["zone"]), shape)
+    version = _version(entry, "kubelet_version", where)
+    return Entry(str(entry["name"]), str(entry["zone"]), shape, version)
+
+
+def _version(entry: Mapping[str, Json], key: str, where: str) -> str:
+    if key not in entry:
+        return ""
+    return str(Version.parse(str(entry[key])[:_SHOWN_CHARACTERS], f"{where}, {key}"))
 
 
 def _number(entry: Mapping[str, Json], key: str, default: int, limits: tuple[int, int], where: str) -> int:
@@ -189,9 +233,9 @@ def check(request: LabRequest) -> None:
 
 def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
     """Check that a lab of this kind may have the versions of `overrides`. Raises Problem."""
-    if overrides.node_versions and not kind.is_hollow:
+    if overrides.node_versions and not kind.has_node_versions:
         message = f"versions of a {kind.name} lab's nodes cannot be set"
-        raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or use process nodes")
+        raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or choose another --lab")
     skew.check_skew(api_server, overrides.node_versions)
     skew.check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
 
@@ -209,11 +253,12 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
         return lab
     prefix = root_prefix()
     check_versions(kind, components.kubernetes_version, request.overrides)
-    kubelets = skew.obtain_kubelets(request.overrides.node_versions, components, report)
+    others = skew.obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
     upgrade = skew.obtain_upgrade(request.overrides.upgrade_to, report)
     spec = replace(
         _spec(request, components, kind.boot_files(components, report)),
-        kubelets={version: str(kubelet.path) for version, kubelet in kubelets.items()},
+        kubelets={version: str(other.path(kind.kubelet_role)) for version, other in others.items()},
+        guests={version: kind.boot_files(other, report) for version, other in others.items()},
         upgrade_version=upgrade.kubernetes_version if upgrade else "",
         upgrades={role: str(upgrade.path(role)) for role in UPGRADED} if upgrade else {},
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nodeproof.artifacts.components import Components
+from nodeproof.artifacts.components import HOLLOW, Components
 from nodeproof.hints import BASE, Hint
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
@@ -126,8 +126,9 @@ class Kind:
     `storage` serves volumes to its nodes, if it can (the feature `volumes`). `boot_files` provides what nodes
     boot, before the lab starts; `start_messages` yields messages for the user about the start; `owner` asks
     the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes` that
-    each node has its own memory and processors, `has_host_clock` that its nodes share the clock of the
-    harness's kernel. `deviations` lists how its nodes differ from a normal installation.
+    each node has its own memory and processors, `has_node_versions` that a node may have a kubelet of another
+    version, `has_host_clock` that its nodes share the clock of the harness's kernel. `deviations` lists how
+    its nodes differ from a normal installation.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Kind:
     kubelet: Callable[[], Mapping[str, Json]] = lambda: FIXED_KUBELET
     is_hollow: bool = False
     has_shapes: bool = False
+    has_node_versions: bool = False
     has_host_clock: bool = False
     deviations: Sequence[str] = ()
     storage: DriverFactory | None = None
@@ -147,6 +149,11 @@ class Kind:
     )
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
     connect: Callable[[str], Access] | None = None
+
+    @property
+    def kubelet_role(self) -> str:
+        """The role of the executable that its nodes run."""
+        return HOLLOW if self.is_hollow else KUBELET
 
     def check_nodes(self, count: int) -> None:
         """Check that a lab of this kind may have `count` nodes. Raises Problem."""

@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from nodeproof.labs.base import autogroup, control_plane, network, wire
 from nodeproof.labs.base.control_plane import Kubectl, Services
 from nodeproof.labs.base.deadman import Deadman
 from nodeproof.labs.base.mounts import Memory, logs_in, mount_etc, mount_memory, protect_host
-from nodeproof.labs.base.nodes import NodeEnvironment
+from nodeproof.labs.base.nodes import NodeEnvironment, RunningNode
 from nodeproof.labs.base.pki import ssh_key
 from nodeproof.labs.base.processes import (
     EventLog,
@@ -39,7 +40,7 @@ from nodeproof.labs.base.processes import (
 )
 from nodeproof.labs.base.spec import API_ADDRESS, LabSpec, NodeSpec
 from nodeproof.labs.base.stalls import record_stalls
-from nodeproof.labs.base.wire import LabStatus
+from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.labs.kinds import kind_named
 from nodeproof.machines.machine import Shell
 from nodeproof.model.needs import ATTACHER, CLOUD
@@ -309,7 +310,7 @@ class LabServer:
             failure=self._error,
             profile=self.spec.profile,
             kubernetes_version=self.spec.kubernetes_version,
-            nodes=[node.info() for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)],
+            nodes=[self._info(node) for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)],
             components=self._processes.pids(),
             services=self._services.status(),
             settings=str(self._memory / "settings"),
@@ -325,6 +326,9 @@ class LabServer:
             overrides=self.spec.overrides,
             upgrade_version=self.spec.upgrade_version,
         )
+
+    def _info(self, node: RunningNode) -> NodeInfo:
+        return replace(node.info(), kubelet=self.spec.kubelet(node.spec, self._kind.kubelet_role))
 
     def _hold(self, client: socket.socket) -> None:
         with self._lock:

@@ -123,6 +123,7 @@ LIBVIRT = Kind(
     kubelet=lambda: seed.KUBELET,
     storage=driver_options,
     has_shapes=True,
+    has_node_versions=True,
     boot_files=boot_files,
     start_messages=_started,
     owner=_owner,

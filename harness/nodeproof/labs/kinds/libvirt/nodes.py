@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -293,26 +293,34 @@ class GuestNodes(Guests):
 
     def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
         super().__init__(environment, hypervisor)
-        self._restorer: Restorer
+        self._restorers: Mapping[str, Restorer] = {}
+        """By the disk of their image."""
         self._restored: dict[str, str | None] = {}
 
     def prepare(self) -> None:
         """Start the hypervisor, and find the snapshots. Raises Problem, OutsideError, CommandFailed."""
         super().prepare()
-        guest = self._lab.guest
+        guests = (self._lab.guest, *self._lab.guests.values())
+        self._restorers = {guest["disk"]: self._make_restorer(guest) for guest in guests}
+
+    def _make_restorer(self, guest: Mapping[str, str]) -> Restorer:
+        image = Path(guest["disk"])
         snapshots = SnapshotStore(
-            _writable(Path(guest["snapshots"]), self._memory / "snapshots"),
+            _writable(Path(guest["snapshots"]), self._memory / "snapshots" / image.parent.name),
             self._lab.owner_uid,
             self._lab.owner_gid,
         )
-        self._restorer = Restorer(
+        return Restorer(
             self._hypervisor.domains,
             self._hypervisor.platform(),
             snapshots,
-            Path(guest["disk"]),
+            image,
             self._events,
             self._check_running,
         )
+
+    def _restorer_of(self, spec: NodeSpec) -> Restorer:
+        return self._restorers[self._lab.guest_of(spec)["disk"]]
 
     def wait_up(self, name: str) -> None:
         """Wait until the guest's sshd listens; if its snapshot does not work, boot it instead.
@@ -321,13 +329,14 @@ class GuestNodes(Guests):
         """
         key = self._restored.pop(name, None)
         if key is not None:
+            restorer = self._restorer_of(self._specs[name])
             try:
                 self._wait_up(name, BOOT_TIMEOUT_S)
             except Problem as problem:
-                self._restorer.report_failure(name, key, problem.what)
+                restorer.report_failure(name, key, problem.what)
                 self._boot_instead(name)
             else:
-                self._restorer.snapshots.mark_proven(key)
+                restorer.snapshots.mark_proven(key)
                 return
         super().wait_up(name)
 
@@ -337,7 +346,7 @@ class GuestNodes(Guests):
         self._hypervisor.domains.define(domain_xml(domain))
         self._specs[spec.name] = spec
         try:
-            self._restored[spec.name] = self._restorer.start(domain, SETTLE_TIMEOUT_S)
+            self._restored[spec.name] = self._restorer_of(spec).start(domain, SETTLE_TIMEOUT_S)
             self._expect_running(spec.name)
         except (Busy, Problem, OutsideError, proc.CommandFailed, OSError) as error:
             reason = str(error).partition("\n")[0]
@@ -349,7 +358,8 @@ class GuestNodes(Guests):
         if self._hypervisor.pid(name) is not None:
             self._expected_running.discard(name)
             self._hypervisor.domains.destroy(name)
-        self._restorer.make_disk(self._domain(self._specs[name]))
+        spec = self._specs[name]
+        self._restorer_of(spec).make_disk(self._domain(spec))
         self.power_on(name)
 
     def _unmake(self, name: str) -> None:
@@ -366,7 +376,7 @@ class GuestNodes(Guests):
         return Nic(bridge, mac(bridge, spec.slot), outer_end(spec, bridge))
 
     def _domain(self, spec: NodeSpec) -> Domain:
-        guest = self._lab.guest
+        guest = self._lab.guest_of(spec)
         root = Disk(self._disk(spec.name), "qcow2", ROOT_TARGET)
         return Domain(
             name=spec.name,
@@ -389,7 +399,7 @@ class GuestNodes(Guests):
 
 def _writable(folder: Path, inside: Path) -> Path:
     """Mount `folder`, the one folder of the host that a lab may write to, writable at `inside`."""
-    inside.mkdir()
+    inside.mkdir(parents=True)
     run_mount("--bind", str(folder), str(inside))
     run_mount("-o", "remount,bind,rw", str(inside))
     return inside

@@ -36,6 +36,7 @@ PROCESS = Kind(
     kubelet=kubelet_settings,
     storage=driver_options,
     is_hollow=True,
+    has_node_versions=True,
     has_host_clock=True,
     deviations=("kubelet on a fake container runtime (hollow), GOMAXPROCS=1",),
 )

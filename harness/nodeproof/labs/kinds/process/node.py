@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from nodeproof.artifacts.components import HOLLOW
 from nodeproof.labs.base import network
 from nodeproof.labs.base.nodes import NodeEnvironment, NodeShell, RunningNode
 from nodeproof.labs.base.processes import (
@@ -339,7 +340,7 @@ class ProcessNodes:
         drop_ins = sorted((self._home(spec) / _DROP_INS).glob("*.conf"))
         configs = [config for drop_in in drop_ins for config in _CONFIG.findall(drop_in.read_text())]
         return [
-            self._lab.hollow_kubelet(spec),
+            self._lab.kubelet(spec, HOLLOW),
             f"--config={[INSIDE / 'kubelet.json', *configs][-1]}",
             f"--kubeconfig={INSIDE}/kubeconfig",
             f"--root-dir={INSIDE}/kubelet",

@@ -46,6 +46,8 @@ VAGRANT = replace(
     # Vagrant configures only memory and CPUs of a machine, no NUMA nodes or kernel arguments.
     features=libvirt.LIBVIRT.features - {"shapes"},
     make_nodes=_make_nodes,
+    # Its Vagrantfile has one image for all machines.
+    has_node_versions=False,
     # No snapshots: each machine boots, and `vagrant up` may need a second try.
     limits=replace(libvirt.LIBVIRT.limits, ready_timeout_s=1200.0),
     host=replace(
