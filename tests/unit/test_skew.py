@@ -14,6 +14,7 @@ from nodeproof.artifacts.skew import check_skew, check_upgrade, parse_node_versi
 from nodeproof.checks.judge import judge
 from nodeproof.checks.kubelets import kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
+from nodeproof.labs.client.starting import Entry as NodeEntry
 from nodeproof.labs.client.starting import Topology, check_versions, read_topology
 from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
 from nodeproof.model import window as windows
