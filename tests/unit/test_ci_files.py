@@ -26,6 +26,7 @@ from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, shard_run
 Json = Any
 TOP = Path(__file__).resolve().parents[2]
 FILE = TOP / "infra" / "ci" / "nightly.yml"
+RELEASE = FILE.with_name("release.yml")
 WORKFLOW: Json = yaml.safe_load(FILE.read_text())
 JOBS: Json = WORKFLOW["jobs"]
 LINES = [line for job in JOBS.values() for step in job["steps"] for line in step.get("run", "").splitlines()]
@@ -76,8 +77,8 @@ def checked(file: Path) -> proc.Result:
     return proc.run(argv, timeout_s=240.0, check=False)
 
 
-def test_workflow_is_valid(tmp_path: Path) -> None:
-    assert checked(FILE).status == 0
+def test_workflows_are_valid(tmp_path: Path) -> None:
+    assert checked(FILE).status == checked(RELEASE).status == 0
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(FILE.read_text().replace("runs-on:", "runs-under:"))
     assert checked(wrong).status == 1
