@@ -65,7 +65,9 @@ class Altered:
 
 def falsified(judged: Judged) -> Iterator[Altered]:
     """Yield everything that must change this judgment's verdict."""
-    return _BY_CHECK[judged.check.name](judged)
+    for altered in _BY_CHECK[judged.check.name](judged):
+        is_moved = len(altered.history.late) > len(judged.history.late)
+        yield replace(altered, history=revised(altered.history)) if is_moved else altered
 
 
 def _after(judged: Judged) -> Iterator[Altered]:
@@ -481,6 +483,25 @@ def _is_lease(node: str, at_t: float | None = None) -> Callable[[Entry], bool]:
         return bool(entry.data["object"]["metadata"]["name"] == node)
 
     return is_lease
+
+
+def revised(history: History) -> History:
+    """Give all writes revisions in the order of their receipt: entries were moved."""
+
+    def revision(entry: Entry) -> int:
+        return int(entry.data["object"]["metadata"]["resourceVersion"])
+
+    writes = [entry for entry in history.of_kind("watch") if entry.data["type"] != "BOOKMARK"]
+    revisions = {id(entry): new for entry, new in zip(writes, sorted(map(revision, writes)), strict=True)}
+
+    def with_revision(entry: Entry) -> Entry:
+        if id(entry) not in revisions:
+            return entry
+        written = entry.data["object"]
+        metadata = {**written["metadata"], "resourceVersion": str(revisions[id(entry)])}
+        return replace(entry, data={**entry.data, "object": {**written, "metadata": metadata}})
+
+    return _fenced_anew(History.of(map(with_revision, history.entries)))
 
 
 def _fenced_anew(history: History) -> History:

@@ -1,9 +1,9 @@
-"""A watch that delays events between two sentinels: the API reports when they were written."""
+"""A watch that delays events between two sentinels: their write times, or newer writes, show it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -30,6 +30,7 @@ from tests.unit.histories import (
 from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, STAYS
 
 Json = Any
+Deed = tuple[float, Callable[[], object]]
 
 
 def second(t: float) -> str:
@@ -66,20 +67,70 @@ def detected(after_s: float, late_s: float, other_t: float | None = None) -> Sto
     Sentinels are in time. What somebody writes of another Node at `other_t` is 1.6 s late.
     """
     story, unknown_t = Story(), last_renewal_t() + after_s
-    deeds: list[tuple[float, Callable[[], object]]] = [
+    deeds: list[Deed] = [(unknown_t + late_s, partial(write, story, unknown_t, late_s, unknown))]
+    if other_t is not None:
+        deeds.append((other_t + 1.6, partial(write, story, other_t, 1.6, unlabelled, OTHER)))
+    return cut_off(story, deeds)
+
+
+def overtaken(after_s: float, late_s: float) -> Story:
+    """Return a story as `detected`, without write times; a Lease of another node is renewed all the time."""
+    story, unknown_t = Story(), last_renewal_t() + after_s
+
+    def write_unknown() -> None:
+        body = story.object("nodes", "", NODE)
+        unknown(body)
+        story.change(unknown_t, "nodes", "", NODE, body, is_watched=False)
+
+    def deliver() -> None:
+        body = story.object("nodes", "", NODE)
+        story.say(unknown_t + late_s, "watch", resource="nodes", type="MODIFIED", object=body)
+
+    renewals = [(t, partial(story.renew, t, OTHER)) for t in (number * 0.25 for number in range(4, 240))]
+    return cut_off(story, [(unknown_t, write_unknown), (unknown_t + late_s, deliver), *renewals])
+
+
+def cut_off(story: Story, deeds: Sequence[Deed]) -> Story:
+    """Complete a story of a node that is partitioned at `CUT_T`, with sentinels in time."""
+    cut: list[Deed] = [
         (CUT_T, partial(story.fault, CUT_T, "planned", "armed", "injected")),
-        (unknown_t + late_s, partial(write, story, unknown_t, late_s, unknown)),
         *((t, partial(story.sentinel, t)) for t in map(float, range(2, 60, 2))),
     ]
     renewed_t = 2.5
     while renewed_t <= CUT_T:
-        deeds.append((renewed_t, partial(story.renew, renewed_t)))
+        cut.append((renewed_t, partial(story.renew, renewed_t)))
         renewed_t += RENEW_S * 1.02
-    if other_t is not None:
-        deeds.append((other_t + 1.6, partial(write, story, other_t, 1.6, unlabelled, OTHER)))
-    for _t, deed in sorted(deeds, key=lambda pair: pair[0]):
+    for _t, deed in sorted([*cut, *deeds], key=lambda pair: pair[0]):
         deed()
     return story.fence(61.0)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "late_s", "expected"),
+    [
+        (13.4, 0.02, "conforms"),
+        (11.2, 0.02, "deviates"),
+        (15.5, 0.02, "deviates"),
+        (13.4, 0.9, "unproven: host-too-loaded"),
+        (13.2, 1.1, "unproven: host-too-loaded"),
+        (11.2, 1.0, "unproven: host-too-loaded"),
+        (11.5, 0.8, "unproven: host-too-loaded"),
+        (11.2, 1.6, "unproven: host-too-loaded"),
+    ],
+)
+def test_event_received_after_newer_ones_was_delayed(after_s: float, late_s: float, expected: str) -> None:
+    assert outcome(DETECTION, overtaken(after_s, late_s)) == expected
+
+
+@pytest.mark.parametrize("resource", ["nodes", "leases", "events"])
+def test_revisions_of_another_etcd_show_no_delay(resource: str) -> None:
+    """kube-apiserver's --etcd-servers-overrides gives a resource an etcd of its own."""
+    story = overtaken(13.4, 0.02)
+    for entry in story.entries:
+        if entry.kind == "watch" and entry.data["resource"] == resource:
+            meta = entry.data["object"]["metadata"]
+            meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1_000_000)
+    assert story.history().late == []
 
 
 def outcome(check: Check, story: Story, limit_s: float = 1.0) -> str:

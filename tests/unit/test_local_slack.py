@@ -9,6 +9,7 @@ from nodeproof.checks.judge import judge, undecided_s
 from nodeproof.model import window as windows
 from nodeproof.model.judgment import Check
 from nodeproof.model.slack import LAB, Span, calmest_s, late_anchor_s, slack_s
+from tests.history_mutations import revised
 from tests.unit.histories import GRACE_S, NODE, POD, Story, configuration, last_renewal_t, partition
 from tests.unit.sample_checks import (
     CLAIM,
@@ -39,7 +40,7 @@ def measured(story: Story, until_t: float = 89.0) -> Story:
 
 
 def label(story: Story, check: Check) -> str:
-    return judge(CLAIM, check, story.fence(90.0).history(), configuration()).label
+    return judge(CLAIM, check, revised(story.fence(90.0).history()), configuration()).label
 
 
 def stalled(story: Story, until_t: float) -> Story:
@@ -122,7 +123,7 @@ def test_disturbances_of_a_state_count_together_only_if_near(
 
 def test_late_anchor_has_the_watch_latency_of_one_event() -> None:
     story = measured(Story()).sentinel(30.0, 0.12).say(30.0, "stall", late_s=0.3, by=LAB)
-    late_s = late_anchor_s(story.history(), configuration(), Span.at(30.0))
+    late_s = late_anchor_s(revised(story.history()), configuration(), Span.at(30.0))
     assert late_s == pytest.approx(0.1 + 0.3 + 0.005)
 
 

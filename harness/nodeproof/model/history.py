@@ -39,7 +39,8 @@ that was delayed; waited_s: total CPU wait of the processes that a change passes
 from __future__ import annotations
 
 import json
-from bisect import insort
+import math
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -56,8 +57,10 @@ Key = tuple[str, str, str]
 """A resource, a namespace and a name."""
 _OFFSETS = {"begun": "wall_offset_s", "wall": "offset_s"}
 """Fields of the entries that hold the host's wall clock minus its monotonic one."""
-LATE_S = 1.2
-"""Longest normal delay (s) between a write's time in the API, which has whole seconds, and its receipt."""
+LATE_S = 0.2
+"""Longest normal delay (s) between a write and its receipt."""
+_RESOLUTION_S = 1.0
+"""Resolution of write times in the API (s)."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,12 @@ class Version:
 
 @dataclass(frozen=True)
 class Late:
-    """A write that a watch delivered at `t` (s, monotonic), `late_s` after its time in the API."""
+    """A write that a watch delivered at `t` (s, monotonic), at least `least_s` and at most `late_s` later."""
 
     t: float
     resource: str
     late_s: float
+    least_s: float
 
 
 def parse_time(timestamp: str) -> float:
@@ -139,7 +143,9 @@ class Fold:
     sentinels: dict[str, dict[str, float]] = field(default_factory=dict)
     """First delivery (s) of each sentinel value by each watch; a value on a LIST does not prove a watch."""
     late: list[Late] = field(default_factory=list)
-    """Writes received more than `LATE_S` after their time in the API."""
+    """Writes received more than `LATE_S` after their time in the API, or after a newer write."""
+    _newest: list[tuple[float, int]] = field(default_factory=list)
+    """Receipt (s) and revision of each write that was newer than all received before."""
     _written: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Last write times in the states of each object, by its uid."""
     _wall_offset_s: float = 0.0
@@ -170,6 +176,8 @@ class Fold:
             self.versions.setdefault(key, []).append(version)
             listed.add(key)
             self._note_written(resource, version)
+            if not version.listed:
+                self._note_overtaken(resource, version)
             value = (meta.get("annotations") or {}).get(SENTINEL_ANNOTATION)
             if value and entry.kind == "watch":
                 self.sentinels.setdefault(resource, {}).setdefault(value, version.t)
@@ -192,8 +200,36 @@ class Fold:
             return
         written_s = parse_time(write_times[0]) if write_times[0] > previous[0] else _deletion_request_s(meta)
         late_s = version.t - (written_s - self._wall_offset_s)
-        if late_s > LATE_S:
-            self.late.append(Late(version.t, resource, late_s))
+        if late_s > _RESOLUTION_S + LATE_S:
+            self.late.append(Late(version.t, resource, late_s, late_s - _RESOLUTION_S))
+
+    def _note_overtaken(self, resource: str, version: Version) -> None:
+        """Record a write that was received after a newer one of another watch.
+
+        etcd's revision counts the writes of all resources, but a resource may have an etcd of its own
+        (kube-apiserver's --etcd-servers-overrides, mostly used for Events), and KEP-5504 guarantees the order
+        within one resource only. So Events are no reference, and an order that contradicts the sentinels
+        proves no delay.
+        """
+        revision = int(version.object["metadata"]["resourceVersion"])
+        newer = bisect_right(self._newest, revision, key=lambda receipt: receipt[1])
+        if newer == len(self._newest):
+            if resource != "events":
+                self._newest.append((version.t, revision))
+            return
+        since_t, until_t = self._newest[max(0, newer - 1)][0], self._newest[newer][0]
+        if version.t - until_t > LATE_S and until_t > self._written_after_t(resource):
+            self.late.append(Late(version.t, resource, version.t - since_t, version.t - until_t))
+
+    def _written_after_t(self, resource: str) -> float:
+        """Return a time (s) before the last write that a watch delivered; infinite before two sentinels.
+
+        The write is later than the last sentinel, which was sent after all watches delivered the one before.
+        """
+        values = list(self.sentinels.get(resource, ()))
+        if len(values) < 2:
+            return math.inf
+        return max(times.get(values[-2], 0.0) for times in self.sentinels.values())
 
 
 def _write_times(meta: Mapping[str, Json]) -> tuple[str, str]:

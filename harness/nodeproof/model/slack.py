@@ -17,8 +17,6 @@ LAB = "lab"
 """Source of a stall that was not measured by the harness."""
 NEAR_S = 2.0
 """A stalled process has to catch up, so measurements this long (s) before and after count as well."""
-_WHOLE_SECONDS_S = 1.0
-"""Resolution of write times in the API (s)."""
 LEAST_STEP_S = 0.001
 """Smallest clock step (s): a smaller difference is an error of reading both clocks."""
 WAIT_REPORT_DELAY_S = 0.5
@@ -63,9 +61,9 @@ def misread_s(history: History, configuration: Configuration, about: Sequence[Sp
     delay of a watch that had no gap and whose sentinels were on time.
     """
     explained_s = max(BASE_SLACK_S, _measured_s(history, configuration, about) - BASE_SLACK_S)
-    late_writes = ((Span(write.t - write.late_s, write.t), write.late_s) for write in history.late)
+    late_writes = (write for write in history.late if write.least_s > explained_s)
     held_back_s = _worst_near(
-        (write for write in late_writes if write[1] > _WHOLE_SECONDS_S + explained_s), about
+        ((Span(write.t - write.late_s, write.t), write.late_s) for write in late_writes), about
     )
     return step_s(history, about) + held_back_s
 
