@@ -245,6 +245,7 @@ NODE = {
     "cpus": 1,
     "on": True,
     "pid": 7,
+    "kubelet": "",
 }
 STATUS = {
     "lab": "p-000000",

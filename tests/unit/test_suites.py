@@ -27,6 +27,8 @@ TIMEOUT_S = 300.0
 BEFORE_A_PULL_REQUEST, NIGHT = ("test",), ("night",)
 IN_AND_OUT = ("test_fault_is_idempotent", "test_control_plane_fault_is_idempotent")
 """The contract tests with one row per fault."""
+OF_ANOTHER_LAB = {"upgrade": "it needs a second version of Kubernetes: tests/contract/test_upgrade.py"}
+"""Faults that the contract tests' common labs cannot have, and why."""
 ONLY_DOCUMENTED = re.compile(r'^@needs\([^@]*profile="documented"[^@]*?^def (test_\w+)', re.MULTILINE)
 MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name, VAGRANT.name)}
 """Folders that targets split by marker, and the kinds of lab of each."""
@@ -114,7 +116,7 @@ def faults_of_a_process_lab() -> list[str]:
     rows = [(row, make("node").name) for row, make in FAULTS.items()]
     can = {name for row, name in rows if row not in KINDS[PROCESS.name].lacks}
     cannot = {name for _row, name in rows} - can
-    return [name for name in REGISTERED if name not in cannot]
+    return [name for name in REGISTERED if name not in {*cannot, *OF_ANOTHER_LAB}]
 
 
 @pytest.mark.parametrize("fault", faults_of_a_process_lab())

@@ -160,14 +160,17 @@ class _Judging:
         not matter if only a bound is claimed.
         """
         window, measured = verdict.window, verdict.measured
-        # These already include the uncertainty of their mean.
-        if self.check.name in ("spaced", "renewals") or verdict.outcome != "conforms":
+        # The check `spaced` already includes the uncertainty of its rate.
+        if self.check.name == "spaced" or verdict.outcome != "conforms":
             return False
         if window is None or window.shape == "negative" or measured is None:
             return False
         slack_s = context.slack_s
         if context.misread_s and self.verdict_with(slack_s, -context.misread_s).outcome != "conforms":
             return True
+        if self.check.name == "renewals":
+            # It already includes the uncertainty of its mean.
+            return False
         undisturbed = undisturbed_s(self.history, self.configuration)
         if slack_s <= undisturbed:
             return False
