@@ -283,6 +283,7 @@ def test_renewals_conform() -> None:
         *((renewing(RENEW_S * factor).fence(20.5), "deviates", "are outside") for factor in (0.5, 1.5, 2.0)),
         # One renewal is missing.
         (renewing(until_t=9.5).renewals(13.14, 20.0).fence(20.5), "deviates", "1 of"),
+        (renewing(RENEW_S * 1.15).fence(20.5), "unproven: host-too-loaded", "too uncertain"),
         # The silence at the end counts, too.
         (renewing(until_t=16.0).fence(40.0), "deviates", "no renewal for"),
         (Story().fence(40.0), "deviates", "no renewal for"),

@@ -154,8 +154,8 @@ class _Judging:
         not matter if only a bound is claimed.
         """
         window, measured = verdict.window, verdict.measured
-        # The check `spaced` already includes the uncertainty of its rate.
-        if self.check.name == "spaced" or verdict.outcome != "conforms":
+        # These already include the uncertainty of their mean.
+        if self.check.name in ("spaced", "renewals") or verdict.outcome != "conforms":
             return False
         if window is None or window.shape == "negative" or measured is None:
             return False

@@ -180,7 +180,13 @@ def renewals_of(case: Case, node: str, window: WindowSpec, at_least: int) -> Mea
     if len(gaps) < min_gaps:
         raise Undecided("gap", f"{len(gaps)} renewals of {node}, need {min_gaps}", allowed)
     reason = f"{len(gaps)} renewals of {node}, {min(gaps):.3f} to {max(gaps):.3f} s apart"
-    return Measurement(reason, Measured(sum(gaps) / len(gaps), "s"), allowed)
+    mean_s = sum(gaps) / len(gaps)
+    measurement = Measurement(reason, Measured(mean_s, "s"), allowed)
+    # A stall shifts single renewals, so the mean is known better than each gap.
+    narrow = compute(window, WindowContext(case.context.configuration, case.context.slack_s / len(gaps)), {})
+    if narrow.holds(mean_s):
+        return measurement
+    return replace(measurement, reason=f"{reason}: too uncertain", code="host-too-loaded")
 
 
 def _order_times(history: History, args: Args, *_: object) -> Times:
