@@ -20,6 +20,8 @@ GAP = windows.absence(12.0)
 STAYS = windows.pod_gc_pass()
 LOST = 5
 """Nodes of a zone of eight: more than 55 percent."""
+STOPPED = windows.formula("negative", "1.15/E2", "P + 2", "P + 2 + 1.15/E2")
+"""As `windows.stopped`, but it begins between two writes at the normal rate, which come at 0, 2, 4, ... s."""
 
 
 @contextmanager
@@ -99,4 +101,4 @@ def test_disrupted_zone_is_not_evicted_by_upgraded_controller_manager(lab: Lab, 
         lab.wait_for(lost.after(fault.injected_at, windows.detection_from_fault()))
         claim("rate-limits.small-stops").never(taint_writes, throughout=windows.stopped(), after=lost)
         with upgraded(lab, lab.target) as started:
-            claim("rate-limits.small-stops").never(taint_writes, throughout=windows.stopped(), after=started)
+            claim("rate-limits.small-stops").never(taint_writes, throughout=STOPPED, after=started)
