@@ -73,7 +73,7 @@ def _command(bug: Bug, components: Path, keep: Path) -> Sequence[str]:
     scenario = scenarios_dir() / bug.scenario
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
     argv += ["--rootdir", str(scenario.parent), "--run", str(keep), "--components", str(components)]
-    argv += ["--profile", bug.profile, str(scenario)]
+    argv += ["--profile", bug.profile, *bug.options, str(scenario)]
     return [*argv, "-k", bug.select] if bug.select else argv
 
 
