@@ -26,7 +26,7 @@ COMPONENTS = ("kube-controller-manager", "kube-scheduler")
 """Components of the control plane that a storm may stop."""
 _HEALING_S = 4.0
 """Expected time (s) to heal a fault and prove it."""
-_NEXT_TO = 0.3
+_NEXT_TO = 0.5
 """Share of the steps that begin while another fault is active on purpose."""
 
 
@@ -177,7 +177,8 @@ def generate(seed: int, duration_s: float, nodes: int, grace_s: float, toleratio
     """
     chance = random.Random(seed)  # noqa: S311
     steps = _steps(chance, nodes, grace_s, toleration_s)
-    taken, expected = [], _Expected(grace_s)
+    taken: list[Step] = []
+    expected = _Expected(grace_s)
     for step in steps:
         ended_t = expected.add(step)
         if ended_t > duration_s and taken:
@@ -252,7 +253,7 @@ def _target(chance: random.Random, kind: Kind, before: Step | None, nodes: int, 
         and kind.place == "object"
         and before is not None
         and before.is_on_machine
-        and chance.random() < 0.5
+        and chance.random() < 0.7
     ):
         return before.target
     if is_beside and before is not None and before.target in choices:
