@@ -176,6 +176,27 @@ COMMANDS = (
         example="--claim partition.terminating",
     ),
     Command(
+        "storm",
+        commands.storm,
+        "run random faults, and judge what must hold whatever they are",
+        (
+            Argument("--minutes", type=float, default=5.0, help="about how long; default 5"),
+            Argument("--seed", type=int, default=0, help="seed of the faults; default 0"),
+            Argument(
+                "--schedule",
+                metavar="FILE",
+                default="",
+                help="the faults of a schedule.json, or of an earlier run's folder, instead",
+            ),
+            Argument("--times", metavar="N", type=int, default=1, help="repeat it N times; default 1"),
+            Argument("--no-site", action="store_true", help="write no report site"),
+        ),
+        about="Other options are passed to `nodeproof run`: --kubernetes-version, --profile, --set, ...",
+        passes_on=True,
+        group=SCENARIOS,
+        example="--minutes 10 --seed 7",
+    ),
+    Command(
         "bisect",
         commands.bisect,
         "find the commit of Kubernetes since which a claim deviates",

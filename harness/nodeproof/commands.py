@@ -52,6 +52,11 @@ def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Run pytest on the scenarios, write the report site, and return the exit code for the verdicts."""
+    return _run(arguments, rest)[0]
+
+
+def _run(arguments: argparse.Namespace, rest: list[str]) -> tuple[int, Path | None]:
+    """Run pytest on the scenarios, and return the exit code for the verdicts and the run's folder."""
     import pytest
 
     from nodeproof import catalogue
@@ -63,7 +68,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     status = int(pytest.main(options, plugins=[run_plugin]))
     folder = run_plugin.path
     if folder is None or not (folder / "run.json").exists():
-        return 0 if status == 0 else ENVIRONMENT
+        return (0 if status == 0 else ENVIRONMENT), None
     if not arguments.no_site:
         index = site.generate(folder, _say, catalogue.load(run_plugin.claims))
         _say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
@@ -71,7 +76,25 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)
-    return digest.exit_code(rows, digest.named_claims(facts, rest), facts.selected, broken_off)
+    return digest.exit_code(rows, digest.named_claims(facts, rest), facts.selected, broken_off), folder
+
+
+def storm(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Run a storm once or several times, and return the exit code of the worst one."""
+    from nodeproof.report import rundir
+
+    source = arguments.schedule or f"{arguments.minutes:g}"
+    options = [f"--storm={source}", f"--seed={arguments.seed}", "--numprocesses=0", *rest]
+    statuses, deviating = [], 0
+    for _number in range(arguments.times):
+        status, folder = _run(arguments, options)
+        statuses.append(status)
+        if folder is None:
+            return status
+        deviating += any(row["verdict"] == "deviates" for row in rundir.read_verdicts(folder))
+    if arguments.times > 1:
+        _say(f"an invariant deviated in {deviating} of {arguments.times} storms")
+    return max(statuses)
 
 
 def _shipped() -> list[str]:

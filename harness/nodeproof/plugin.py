@@ -19,6 +19,7 @@ from nodeproof.session.judging import Judge, Unproven
 from nodeproof.session.scenario_source import CLAIM_FIXTURE, claim_ids
 
 if TYPE_CHECKING:
+    from nodeproof.model.schedule import Schedule
     from nodeproof.scenario.expectations import Expectation, Expectations
     from nodeproof.scenario.lab import Lab
     from nodeproof.session.scenario_run import ScenarioRun
@@ -29,6 +30,7 @@ _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
     *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source", "node_versions"),
     "upgrade_to",
+    "storm",
 )
 _FOLDER = pytest.StashKey[Path]()
 
@@ -98,6 +100,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--shard", default="", metavar="K/N",
         help="run part K of N of the scenarios; `nodeproof merge` merges the parts",
     )  # fmt: skip
+    group.addoption(
+        "--storm", default="", metavar="MINUTES|FILE",
+        help="run the storm: random faults for so many minutes, or those of a schedule.json or a run",
+    )  # fmt: skip
+    group.addoption("--seed", type=int, default=0, metavar="N", help="seed of the storm's random faults")
     group.addoption(
         "--times", default="", metavar="FILE",
         help="times.json to plan by, instead of earlier runs; must be the same for all shards",
@@ -255,6 +262,16 @@ def _scenario(item: pytest.Item) -> ScenarioRun:
 def lab(request: pytest.FixtureRequest) -> Lab:
     """Provide a clean lab: all nodes are Ready, and nothing of an earlier scenario is left."""
     return _scenario(request.node).open_lab()
+
+
+@pytest.fixture
+def schedule(request: pytest.FixtureRequest, lab: Lab) -> Schedule:
+    """Provide the schedule of `--storm`, and store it in the folder of the scenario."""
+    from nodeproof.report.rundir import scenario_dir
+    from nodeproof.session.storm import schedule_for
+
+    folder = scenario_dir(_scenario(request.node).session.run_folder, request.node.nodeid)
+    return schedule_for(request.config, lab, folder)
 
 
 @pytest.fixture

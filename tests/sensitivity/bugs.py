@@ -53,6 +53,7 @@ class Bug:
     select: str = ""
     profile: str = "fast"
     flags: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
     slow: bool = False
     # The time of a try does not change a bug, so stored results stay valid.
@@ -83,7 +84,7 @@ def _bug(entry: Mapping[str, Json]) -> Bug:
     edits = tuple(_edit(name, file, edit) for edit in rest.pop("edits", ()))
     if not edits and not rest.get("flags"):
         raise BadBug(f"{name}: neither edits nor flags")
-    rest |= {key: tuple(rest[key]) for key in ("falls", "may", "flags") if key in rest}
+    rest |= {key: tuple(rest[key]) for key in ("falls", "may", "flags", "options") if key in rest}
     try:
         return Bug(edits=edits, **rest)
     except TypeError as error:

@@ -72,7 +72,8 @@ def run_bug(bug: Bug, executables: Path, keep: Path) -> Tried:
 def _command(bug: Bug, components: Path, keep: Path) -> Sequence[str]:
     scenario = scenarios_dir() / bug.scenario
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
-    argv += ["--rootdir", str(scenario.parent), "--run", str(keep), "--profile", bug.profile, str(scenario)]
+    argv += ["--rootdir", str(scenario.parent), "--run", str(keep), "--profile", bug.profile, *bug.options]
+    argv += [str(scenario)]
     if bug.upgrades_from:
         argv += ["--kubernetes-version", bug.upgrades_from, "--upgrade-to", str(components)]
     else:

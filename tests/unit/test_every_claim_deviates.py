@@ -19,6 +19,10 @@ REASONS = {
     "eviction.after-five-minutes-not-ready": "as above",
     "non-graceful.force-detach-timeout": "takes minutes: falls by a bug (infra/bugs/out-of-service.yaml)",
     "non-graceful.force-detach-disable": "as above",
+    **{
+        f"storm.{name}": "takes minutes: falls in unit tests, and by a bug (infra/bugs/storm.yaml)"
+        for name in ("known-while-heard", "evicted-when-due", "bound-to-open-nodes", "recovers")
+    },
 }
 """Why a claim falls in no such test."""
 

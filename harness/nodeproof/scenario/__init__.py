@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nodeproof.faults import Fault
 from nodeproof.model import window as windows
-from nodeproof.scenario import actions, checks, faults, moments, probes
+from nodeproof.scenario import actions, checks, faults, moments, probes, storm
 from nodeproof.scenario.actions import *
 from nodeproof.scenario.checks import *
 from nodeproof.scenario.expectations import Expectations

@@ -26,7 +26,7 @@ from nodeproof.model.problem import Problem, printable
 from nodeproof.model.shard import Shard, parse
 from nodeproof.report import rundir
 from nodeproof.safety.shield import SIGNALS, interrupt_once
-from nodeproof.session import markers, planning, scenario_report, sharing
+from nodeproof.session import markers, planning, scenario_report, sharing, storm
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
@@ -210,6 +210,8 @@ def prepare(config: pytest.Config, session: Session, items: list[pytest.Item]) -
     Raises:
         pytest.UsageError: A claim is not in the catalogue, or a marker or an option is invalid.
     """
+    with usage_errors():
+        storm.select(config, items)
     scenarios = list(filter(is_scenario, items))
     with usage_errors():
         for item in scenarios:

@@ -1,0 +1,124 @@
+"""Invariants of a storm, judged on short stories."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeproof.checks import invariants
+from nodeproof.model import window as windows
+from nodeproof.model.cluster import UNREACHABLE
+from tests.unit.histories import GRACE_S, NAMESPACE, NODE, POD, TOLERATION_S, Story, partition
+from tests.unit.sample_checks import HEALING, assert_verdict, run
+
+MARK = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+
+
+def evicted(story: Story, t: float, toleration_s: float | None = TOLERATION_S) -> Story:
+    """Let the taint manager delete the pod; it tolerates the taint unreachable for ever if None."""
+    pod = story.object("pods", NAMESPACE, POD)
+    seconds = {} if toleration_s is None else {"tolerationSeconds": toleration_s}
+    pod["spec"]["tolerations"] = [{"key": UNREACHABLE, "operator": "Exists", **seconds}]
+    pod["status"]["conditions"] = [MARK]
+    story.change(t - 0.01, "pods", NAMESPACE, POD, pod)
+    return story.evict(t)
+
+
+def tainted(taint_t: float = 30.0) -> Story:
+    return Story().pod(1.0).bind(1.1).taint(taint_t)
+
+
+@pytest.mark.parametrize(
+    ("unknown_s", "label"), [(GRACE_S + 0.5, "conforms"), (GRACE_S - 2.0, "deviates"), (2.0, "deviates")]
+)
+def test_node_must_be_silent_for_the_grace_period(unknown_s: float, label: str) -> None:
+    story = partition(unknown_s=unknown_s).fence(80.0)
+    assert_verdict(run(invariants.known_while_heard(), story), label, NODE)
+
+
+def test_heartbeat_during_the_write_does_not_count() -> None:
+    story = partition()
+    unknown_t = next(entry.t for entry in story.entries if "Unknown" in str(entry.data))
+    story.renew(unknown_t - 0.05, received_t=unknown_t - 0.04)
+    assert_verdict(run(invariants.known_while_heard(), story.fence(80.0)), "conforms")
+
+
+def test_storm_without_a_lost_node_proves_nothing_about_silence() -> None:
+    assert_verdict(run(invariants.known_while_heard(), Story().fence(9.0)), "unproven: no-anchor", "not met")
+
+
+@pytest.mark.parametrize(
+    ("evicted_t", "toleration_s", "label"),
+    [
+        (30.0 + TOLERATION_S, TOLERATION_S, "conforms"),
+        (30.0 + TOLERATION_S - 3.0, TOLERATION_S, "deviates"),
+        (31.0, 0, "conforms"),
+        (45.0, None, "deviates"),
+    ],
+)
+def test_pod_is_evicted_when_its_toleration_is_over(
+    evicted_t: float, toleration_s: float | None, label: str
+) -> None:
+    story = evicted(tainted(), evicted_t, toleration_s).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), label, POD)
+
+
+@pytest.mark.parametrize(("removed_s", "label"), [(0.1, "conforms"), (2.0, "deviates")])
+def test_pod_is_not_evicted_after_the_taint_was_removed(removed_s: float, label: str) -> None:
+    due_t = 30.0 + TOLERATION_S
+    story = evicted(tainted().untaint(due_t - removed_s), due_t).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), label)
+
+
+def test_taint_that_replaces_another_does_not_restart_the_toleration() -> None:
+    story = tainted().taint(35.0, key="node.kubernetes.io/not-ready")
+    node = story.object("nodes", "", NODE)
+    node["spec"]["taints"] = node["spec"]["taints"][1:]
+    story.change(35.1, "nodes", "", NODE, node)
+    story = evicted(story, 30.0 + TOLERATION_S).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), "conforms")
+
+
+def test_deletion_by_others_is_no_taint_eviction() -> None:
+    story = Story().pod(1.0).bind(1.1).evict(5.0).fence(9.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), "unproven: no-anchor", "not met")
+
+
+@pytest.mark.parametrize(("bound_t", "label"), [(30.5, "conforms"), (35.0, "deviates")])
+@pytest.mark.parametrize("is_cordoned", [True, False])
+def test_pod_is_not_bound_to_a_closed_node(bound_t: float, label: str, is_cordoned: bool) -> None:
+    story = Story().pod(1.0)
+    story = story.cordon(30.0) if is_cordoned else story.taint(30.0, effect="NoSchedule")
+    assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(bound_t).fence(60.0)), label, NODE)
+
+
+def test_pod_may_be_bound_to_a_node_whose_taint_it_tolerates() -> None:
+    story = Story().pod(1.0).taint(2.0, effect="NoSchedule")
+    pod = story.object("pods", NAMESPACE, POD)
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    story.change(3.0, "pods", NAMESPACE, POD, pod)
+    assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(9.0).fence(60.0)), "conforms")
+
+
+@pytest.mark.parametrize(
+    ("ready_t", "untainted_t", "label"),
+    [(50.0, 51.0, "conforms"), (50.0, 75.0, "deviates"), (75.0, 51.0, "deviates")],
+)
+def test_nodes_are_ready_and_open_in_time(ready_t: float, untainted_t: float, label: str) -> None:
+    story = partition().fault(45.0, "healing")
+    for t, change in sorted(((ready_t, "ready"), (untainted_t, "untainted"))):
+        story = story.condition(t, "True") if change == "ready" else story.untaint(t)
+    story.remove(52.0, "pods", NAMESPACE, POD)
+    check = invariants.settled(windows.up_to(20.0), after=HEALING)
+    assert_verdict(run(check, story.fence(90.0)), label)
+
+
+def test_node_that_stays_tainted_has_not_recovered() -> None:
+    story = partition().fault(45.0, "healing").condition(50.0, "True").remove(52.0, "pods", NAMESPACE, POD)
+    check = invariants.settled(windows.up_to(20.0), after=HEALING)
+    assert_verdict(run(check, story.fence(90.0)), "deviates", "had the taint", UNREACHABLE)
+
+
+def test_recording_that_ends_too_early_proves_no_recovery() -> None:
+    story = partition().fault(45.0, "healing")
+    check = invariants.settled(windows.up_to(60.0), after=HEALING)
+    assert_verdict(run(check, story.fence(50.0)), "unproven: gap", "when the recording ended")
