@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeproof.checks import checks, moments, observations, repeated, timing, witnessed
+from nodeproof.checks import checks, invariants, moments, observations, repeated, timing, witnessed
 from nodeproof.checks.judge import judge
 from nodeproof.checks.settings import default_of
 from nodeproof.model import window as windows
@@ -278,6 +278,10 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "same-as": [observations.same_as(OBSERVATIONS[1], OBSERVATIONS[0])],
     "grew": [observations.grew(OBSERVATIONS[0], OBSERVATIONS[1], 1, 1)],
     "lasted": [observations.lasted("cut")],
+    "known-while-heard": [invariants.known_while_heard()],
+    "evicted-when-due": [invariants.evicted_when_due()],
+    "bound-to-open-nodes": [invariants.bound_to_open_nodes()],
+    "settled": [invariants.settled(windows.up_to(20.0), after=HEALING)],
 }
 Words = Sequence[tuple[str, float]]
 TENTHS = st.integers(50, 500).map(lambda tenths: tenths / 10)

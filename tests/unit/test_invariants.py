@@ -69,6 +69,11 @@ def test_pod_is_not_evicted_after_the_taint_was_removed(removed_s: float, label:
     assert_verdict(run(invariants.evicted_when_due(), story), label)
 
 
+def test_deletion_may_be_received_before_its_taint() -> None:
+    story = evicted(Story().pod(1.0).bind(1.1), 30.0, toleration_s=0).taint(30.02).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), "conforms")
+
+
 def test_taint_that_replaces_another_does_not_restart_the_toleration() -> None:
     story = tainted().taint(35.0, key="node.kubernetes.io/not-ready")
     node = story.object("nodes", "", NODE)

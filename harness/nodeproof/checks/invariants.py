@@ -138,27 +138,31 @@ def _evictions(history: History, slack_s: float, _configuration: Configuration) 
             deleted.object["spec"].get("nodeName"),
         )
         if mark.get("reason") == "DeletionByTaintManager" and node in nodes:
-            yield _eviction(deleted, str(node), nodes[node], slack_s)
+            yield _eviction(deleted, str(node), nodes[str(node)], slack_s)
 
 
 def _eviction(deleted: Version, node: str, states: Sequence[Version], slack_s: float) -> Occasion:
     """Return the occasion of a pod's eviction: taints must have been there for as long as it tolerates them.
 
-    One taint may have replaced another meanwhile, and the last one may just have been removed.
+    The watches of pods and nodes differ: of the node's states within the slack, the most favourable counts.
     """
-    pod, past = f"pod {_name(deleted)} on {node}", [state for state in states if state.t <= deleted.t]
-    while (
-        past
-        and deleted.t - past[-1].t <= slack_s
-        and _toleration_s(deleted.object, past[-1].object) == _FOR_EVER
-    ):
-        past.pop()
-    since_t, tolerated_s = deleted.t, _FOR_EVER
-    for state in reversed(past):
+    possible = [
+        number
+        for number, (state, until_t) in enumerate(_with_ends(states))
+        if state.t <= deleted.t + slack_s and until_t >= deleted.t - slack_s
+    ]
+    occasions = (_eviction_by(deleted, node, states[: number + 1]) for number in possible)
+    return max(occasions, key=lambda occasion: occasion.margin_s)
+
+
+def _eviction_by(deleted: Version, node: str, states: Sequence[Version]) -> Occasion:
+    """Return the occasion if the last of these states of the node was there; a taint may replace another."""
+    pod, since_t, tolerated_s = f"pod {_name(deleted)} on {node}", deleted.t, _FOR_EVER
+    for state in reversed(states):
         endured_s = _toleration_s(deleted.object, state.object)
         if endured_s == _FOR_EVER:
             break
-        since_t, tolerated_s = state.t, min(tolerated_s, endured_s)
+        since_t, tolerated_s = min(since_t, state.t), min(tolerated_s, endured_s)
     if tolerated_s == _FOR_EVER:
         return Occasion(deleted.t, f"{pod} was evicted without a taint that it does not tolerate", -_FOR_EVER)
     tainted_s = deleted.t - since_t

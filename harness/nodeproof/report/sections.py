@@ -47,7 +47,12 @@ SECTIONS = (
     Section("Capacity and Allocatable", 2, ("capacity",), f"{_STATUS}#capacity"),
     Section("Info", 2, ("info",), f"{_STATUS}#info"),
     Section("Node heartbeats", 1, ("heartbeat",), f"{NODES}#node-heartbeats"),
-    Section("Node controller", 1, ("cidr", "cloud", "monitoring", "eviction"), f"{NODES}#node-controller"),
+    Section(
+        "Node controller",
+        1,
+        ("cidr", "cloud", "monitoring", "eviction", "storm"),
+        f"{NODES}#node-controller",
+    ),
     Section("Rate limits on eviction", 2, ("rate-limits", "zones"), f"{NODES}#rate-limits-on-eviction"),
     Section("Resource capacity tracking", 1, ("scheduling",), f"{NODES}#node-capacity"),
     Section("Node topology", 1, ("topology",), f"{NODES}#node-topology"),

@@ -113,10 +113,11 @@ class _Collection:
     claims: Mapping[str, Claim] = field(default_factory=dict)
     items: list[pytest.Item] = field(default_factory=list)
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Keep the claims and the scenarios."""
-        self.claims = catalogue.load(session.config.getini("nodeproof_claims"))
-        self.items = [item for item in session.items if markers.declared(item)]
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+        """Keep the claims and the scenarios, with the storm, which a run deselects."""
+        self.claims = catalogue.load(config.getini("nodeproof_claims"))
+        self.items = [item for item in items if markers.declared(item)]
 
 
 def _coverage_of(item: pytest.Item) -> Coverage:

@@ -29,8 +29,6 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     if source and minutes_of(source) is None:
         path = schedule_file(Path(source))
         Schedule.from_json(rundir.read_json(path), str(path))
-    if config.option.collectonly and not source:
-        return
     others = [item for item in items if (FIXTURE in getattr(item, "fixturenames", ())) != bool(source)]
     if others:
         config.hook.pytest_deselected(items=others)
