@@ -75,16 +75,26 @@ def test_node_stays_unreachable_during_upgrade_and_recovers(lab: Lab, claim: Exp
     nodes=2, faulted=1, components=(SERVER, MANAGER, SCHEDULER), profile="fast", duration_s="G + 60"
 )  # fmt: skip
 def test_upgraded_controller_manager_does_not_restart_toleration(lab: Lab, claim: Expectations) -> None:
+    """Half of a grace period after the taint. kube-apiserver is upgraded before: its restart is a gap."""
     node, tolerated_s = lab.target, TOLERATIONS * lab.toleration_s
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))
-    unreachable = node.taint(UNREACHABLE, "NoExecute").added
-    with lab.record(), lab.inject(faults.partition(node)) as fault:
-        lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
-        lab.wait_for(unreachable.after(node.unknown, windows.taint_pass()))
-        with upgraded(lab, node):
-            claim("eviction.toleration-survives-restart").expect(
-                pod.deletion, within=windows.toleration(tolerated_s), after=unreachable
+    server, manager, scheduler = (
+        faults.upgrade(component, lab.upgrade_version) for component in (SERVER, MANAGER, SCHEDULER)
+    )
+
+    with lab.record(), lab.inject(server) as restart:
+        lab.wait_for(node.ready.never_after(restart.injected_at, GAP))
+        with lab.inject(faults.partition(node)) as fault:
+            tainted, deletion = (
+                moments.first_after(moment, after=fault.injected_at)
+                for moment in (node.taint(UNREACHABLE, "NoExecute").added, pod.deletion)
             )
+            lab.wait_for(tainted.after(fault.injected_at, windows.up_to("G + 3P + 2")))
+            lab.wait_for(deletion.never_after(tainted, windows.absence_for("0.5G")))
+            with lab.inject(manager), lab.inject(scheduler):
+                claim("eviction.toleration-survives-restart").expect(
+                    deletion, within=windows.toleration(tolerated_s), after=tainted
+                )
 
 
 @needs(
