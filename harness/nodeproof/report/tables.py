@@ -95,6 +95,7 @@ def last_lines(
 ) -> Iterator[str]:
     """Yield the deviating and the unproven claims with reasons, and as the last line the totals.
 
+    A claim that deviates as reported is one line with its issue: it is the same in every run, and fails none.
     Unproven claims that the user `named` are listed even if this lab or profile cannot prove them.
     """
     worst = worst_by_claim(rows)
@@ -109,8 +110,9 @@ def last_lines(
         yield from describe(worst[claim], (since or {}).get(claim), list(dict.fromkeys(scenarios)))
         yield ""
     for claim in reported:
-        yield f"{verdict_of(worst[claim]).label}: {on_terminal(claim)}"
-        yield from wrapped(worst[claim]["reason"], _REASON)
+        verdict = verdict_of(worst[claim])
+        yield on_terminal(f"{verdict.label}: {claim} ({verdict.reported})")
+    if reported:
         yield ""
     yield from _open(still_open)
     yield from _skipped([row for row in unproven if row not in still_open])
