@@ -44,6 +44,10 @@ fmt: setup ## format what ruff formats
 docs: setup ## docs/claims.md, docs/words.md and docs/commands.md, from the code
 	@$(BIN)/python -m infra.docs
 
+# Not --quiet: --strict would not see the warnings.
+site: setup ## the documentation as a site, reports/out/docs/index.html; a broken link or anchor is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 stubs: setup ## the CSI driver's protocol, from the .proto files of the modules that go.mod names
 	@$(BIN)/python -m infra.csi.stubs
 
@@ -208,7 +212,7 @@ dist: ## wheel and sdist in dist/, checked in a new environment of each Python h
 clean: ## remove the virtual environment, generated reports, wheel, sdist and the Vagrant box
 	@rm -rf .venv reports/out dist .box
 
-.PHONY: help setup run report fmt docs stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
+.PHONY: help setup run report fmt docs site stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew older-components soak \

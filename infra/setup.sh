@@ -121,7 +121,8 @@ make_venv() {
     done
 }
 
-# A kubelet that finds none free sees no plugin (docs/findings.md). Until the next boot; who is not root is told by doctor.
+# A kubelet that finds none free sees no plugin (docs/findings/no-free-inotify-instance.md). Until the next boot;
+# who is not root is told by doctor.
 enough_inotify() {
     local limit=/proc/sys/fs/inotify/max_user_instances enough=1024
     [ "$(id -u)" -eq 0 ] && [ "$(cat "$limit")" -lt "$enough" ] || return 0

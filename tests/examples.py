@@ -37,9 +37,11 @@ def files(page: Path) -> Mapping[str, str]:
     return dict(_FILE.findall(page.read_text()))
 
 
-def fragments(page: Path) -> list[str]:
-    """Yield the scenario fragments in a page's indented blocks."""
-    blocks = (textwrap.dedent(block) for block in _BLOCK.findall(_FENCED.sub("", page.read_text())))
+def fragments() -> list[str]:
+    """Return the scenario fragments in the indented blocks of the pages about scenarios."""
+    pages = (SCENARIOS, *sorted((TOP / "docs" / "scenarios").glob("*.md")))
+    texts = (_FENCED.sub("", page.read_text()) for page in pages)
+    blocks = (textwrap.dedent(block) for text in texts for block in _BLOCK.findall(text))
     return [block for block in blocks if _PYTHON.search(block)]
 
 

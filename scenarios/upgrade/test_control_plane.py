@@ -2,7 +2,7 @@
 
 The order is that of https://kubernetes.io/releases/version-skew-policy/#supported-component-upgrade-order. An
 upgrade restarts kube-controller-manager, whose first pass removes the NoExecute taints of lost nodes and then
-writes them again (docs/findings.md: a new controller manager restarts every timer).
+writes them again (docs/findings/controller-manager-restarts-timers.md).
 """
 
 from collections.abc import Iterator

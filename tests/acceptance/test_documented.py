@@ -83,7 +83,7 @@ def test_example_scenario_proves_its_claims(lab: LabHandle, tmp_path: Path) -> N
 
 
 def test_documented_scenarios_prove_their_claims(whole_lab: LabHandle, tmp_path: Path) -> None:
-    examples.write(examples.scenarios(examples.fragments(examples.SCENARIOS)), tmp_path)
+    examples.write(examples.scenarios(examples.fragments()), tmp_path)
     assert labels_of(whole_lab, tmp_path) == {
         examples.CLAIM: ["conforms"] * 3 + ["lab-lacks"] * 2,
         "node-restriction.modify-own-only": ["conforms"],

@@ -12,7 +12,7 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.report import rundir
-from tests.documented import COLLECTING, EXAMPLE, PAGES, READING, TOP, checkout, commands_of
+from tests.documented import COLLECTING, EXAMPLE, READING, checkout, commands_of
 from tests.examples import SCENARIOS, files
 from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, shard_run, tell
 
@@ -107,12 +107,3 @@ def test_documented_example_scenario_is_collected(tmp_path: Path) -> None:
         (own / file).write_text(content)
     command_lines = [EXAMPLE[0], *(f"{command} --collect-only -q" for command in EXAMPLE[1:])]
     assert collected(command_lines, own, "test_team.py::") == [(command, True) for command in command_lines]
-
-
-def test_links_between_pages_are_valid() -> None:
-    broken = []
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(TOP)}: {target}")
-    assert broken == []

@@ -1,4 +1,4 @@
-"""Scenarios of docs/scenarios.md that need a machine."""
+"""Scenarios of the documentation that need a machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.acceptance.test_documented import labels_of
 
 
 def test_documented_scenarios_prove_their_claims_on_machines(lab: LabHandle, tmp_path: Path) -> None:
-    examples.write(examples.scenarios(examples.fragments(examples.SCENARIOS)), tmp_path)
+    examples.write(examples.scenarios(examples.fragments()), tmp_path)
     assert labels_of(lab, tmp_path) == {
         examples.CLAIM: ["conforms"] * 5,
         "node-restriction.modify-own-only": ["conforms"],

@@ -48,7 +48,7 @@ def dangers(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> It
 
 
 Concern = tuple[str, str, str]
-"""A claim, the dangerous value, and a heading of docs/findings.md; empty for the claim's own remark."""
+"""A claim, the dangerous value, and the title of a page in docs/findings; empty for the claim's remark."""
 
 
 def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Concern]:

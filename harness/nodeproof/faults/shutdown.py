@@ -43,7 +43,8 @@ exec timeout {_MASKED_TIMEOUT_S} \\
 """
 # Mask first: otherwise a machine whose last lock ends with the kubelet would power off. Start the kubelet
 # only when logind no longer prepares: after a cancelled shutdown it may hold no lock, and while logind
-# prepares it gets none (docs/findings.md). Unmask last: the mask shows that there is something to heal.
+# prepares it gets none (docs/findings/kubelet-start-during-shutdown.md). Unmask last: the mask shows that
+# there is something to heal.
 _HEAL = f"""
 holds() {{ [ -n "$1" ] && systemctl --quiet is-active "$1"; }}
 systemctl is-enabled {_TARGET} | grep -q masked || holds "$1" ||

@@ -1,8 +1,9 @@
 """Priorities of sessions on a busy host: the harness first, then labs, then virtual machines.
 
 Linux gives each session its share of the processors (sched(7), "The autogroup feature"). A lab's session is
-busy and a harness's mostly idle; an idle session that wakes may wait for up to a second (docs/findings.md),
-which delays evidence and controllers. A session with a higher nice value yields at once.
+busy and a harness's mostly idle; an idle session that wakes may wait for up to a second
+(docs/findings/idle-session-waits.md), which delays evidence and controllers. A session with a higher nice
+value yields at once.
 """
 
 from __future__ import annotations

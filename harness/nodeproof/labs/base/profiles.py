@@ -41,7 +41,8 @@ FAST = Profile(
         "node-monitor-grace-period": "12s",
         "node-monitor-period": "1s",
         "node-startup-grace-period": "15s",
-        # Not 1: with exactly 1 evictions never resume after all zones were down (docs/findings.md).
+        # Not 1: with exactly 1 evictions never resume after all zones were down
+        # (docs/findings/eviction-rate-exactly-one.md).
         "node-eviction-rate": "0.5",
         "secondary-node-eviction-rate": "0.2",
         # Scaled like the other settings: upstream's 20/s and burst of 30 would delay a group of lost nodes.

@@ -400,7 +400,7 @@ def _wait_phase(client: SupervisorClient, timeout_s: float) -> None:
             raise Problem(
                 failure,
                 f"lab {status.lab}",
-                "see docs/architecture.md, 'When a lab does not start'",
+                "see docs/how-to/when-a-lab-does-not-start.md",
                 detail,
             )
         return status.phase == "ready"
