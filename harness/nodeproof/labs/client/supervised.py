@@ -86,7 +86,7 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
         armed_faults=lambda: supervisor.status().not_disarmed,
         upgrade_version=status.upgrade_version,
     )
-    return LabHandle.of(kind, access)
+    return LabHandle(kind, access)
 
 
 class SupervisedFleet(Fleet):
