@@ -31,7 +31,7 @@ from nodeproof.labs.base.spec import SSH_PORT, NodeSpec
 from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.domain_xml import network_xml, owner
 from nodeproof.labs.kinds.libvirt.hypervisor import URI, Hypervisor
-from nodeproof.machines.machine import CommandResult, MachineError, Shell
+from nodeproof.machines.machine import CommandResult, MachineError, Shell, checked
 from nodeproof.model.clocks import SET, SETTING
 from nodeproof.model.problem import OutsideError
 from nodeproof.waiting import retry_on
@@ -292,8 +292,7 @@ class TimeServer:
         address, port = self._socket.getsockname()
         script = f"exec 3<>/dev/tcp/{address}/{port} && read -r now <&3 && date --set=@$now"
         completed = guest.run(["bash", "-c", script], timeout_s=_COMMAND_TIMEOUT_S)
-        if completed.status != 0:
-            raise MachineError(f"{guest.name}: its clock cannot be set: {completed.stderr.strip()}")
+        checked(completed, f"{guest.name}: its clock cannot be set")
 
     def _serve(self) -> None:
         while True:
