@@ -15,7 +15,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.actions.action import Action, ActionContext
 from nodeproof.cluster.resources import pods
-from nodeproof.cluster.workloads import Pod
+from nodeproof.cluster.workloads import Pod, run_pod
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.probes import probe as probes
 from nodeproof.report import rundir
@@ -106,7 +106,7 @@ def test_documented_probes_actions_and_kinds_work(lab: LabHandle) -> None:
     node = lab.fleet.node_names()[0]
     _fault, probe, action, kind = examples.new_files(examples.CONTRIBUTING).values()
     assert definitions(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0
-    running = lab.cluster.run_pod(node)
+    running = run_pod(lab.cluster.api, node)
     definitions(action, Action)["drop_pods"](node).do(ActionContext(lab, None, lambda _node: None))
     assert eventually(lambda: not exists(lab, running), TIMEOUT_S)
     assert definitions(kind)["NOTHING"].name == "nothing"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodeproof.checks.judge import unexpected_exit
+from nodeproof.cluster.workloads import run_pod
 from nodeproof.labs.client import handle as lab_module
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
@@ -126,7 +127,7 @@ def test_injection_without_effect_proves_nothing(lab: LabHandle, run: Run, small
     assert ended.allure_statuses() == {"broken"}
     assert lab.safety.ledger.unfinished() == []
     lab.wait_nodes_ready([node])
-    assert lab.cluster.run_pod(node)
+    assert run_pod(lab.cluster.api, node)
 
 
 def test_scenario_is_retried_after_a_watch_broke_at_the_decisive_moment(

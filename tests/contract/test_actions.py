@@ -29,6 +29,7 @@ from nodeproof.checks.moments import became, condition_became, created, written
 from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, pod
+from nodeproof.cluster.workloads import create_pod
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.safety import MARK
@@ -479,7 +480,7 @@ def test_podgc_quarantine_is_visible_in_the_metrics(lab: LabHandle) -> None:
     api = lab.cluster.api
     before = begun(api)
     assert before is not None
-    orphan = lab.cluster.bound_pod(_named()["metadata"]["name"])
+    orphan = create_pod(lab.cluster.api, _named()["metadata"]["name"])
     try:
         assert eventually(lambda: (begun(api) or 0.0) > before, windows.POD_GC_S + 10.0)
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from nodeproof.cluster.workloads import run_pod
 from nodeproof.faults.volumes import Volumes
 from nodeproof.labs.base.spec import NodeSpec, Shape
 from nodeproof.labs.client.handle import LabHandle
@@ -32,7 +33,7 @@ def is_had(fault: str) -> Probe:
 
 def runs_containers(_kind: Kind, lab: LabHandle, machine: Machine) -> bool:
     """Return whether a Running pod has a process on its node."""
-    lab.cluster.run_pod(machine.name)
+    run_pod(lab.cluster.api, machine.name)
     look = ["sh", "-c", "grep -ls kubepods /proc/[0-9]*/cgroup"]
     containers = machine.run(look, timeout_s=COMMAND_TIMEOUT_S).stdout
     lab.tidy()

@@ -21,7 +21,7 @@ from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.published import kubelet_configz
 from nodeproof.cluster.resources import NAMESPACE, WATCHED
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.cluster.workloads import is_running
+from nodeproof.cluster.workloads import is_running, run_pod
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.processes import LIMIT_BYTES
 from nodeproof.labs.base.spec import KUBELET_PORT, OUTSIDE_ADDRESS
@@ -173,7 +173,7 @@ def test_kubelets_report_their_own_events(lab: LabHandle, node: str) -> None:
 
 @pytest.mark.vm
 def test_pod_runs_and_the_audit_log_names_its_creator(lab: LabHandle, node: str) -> None:
-    pod = lab.cluster.run_pod(node)
+    pod = run_pod(lab.cluster.api, node)
 
     assert is_running(lab.cluster.api, pod)
     request = next(line for line in audit(lab) if line.get("objectRef", {}).get("name") == pod.name)
@@ -473,7 +473,7 @@ def test_ended_lab_leaves_nothing(
     kind: Kind, second: LabHandle, end: Callable[[LabHandle, leftovers.Footprint], None]
 ) -> None:
     second.prepare()
-    second.cluster.run_pod("node-1")
+    run_pod(second.cluster.api, "node-1")
     footprint = leftovers.footprint(second.name)
     assert len(footprint.namespaces) >= kind.namespaces
 

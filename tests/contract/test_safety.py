@@ -337,11 +337,11 @@ def test_expired_watch_is_a_gap_and_is_listed_again(
     )
     unknown = condition_became(node, "Ready", "Unknown")
     recording = Recording(api, tmp_path / "history.jsonl", context)
-    with recording, lab.inject(cut, Declared({node}), recording) as held:
+    with recording, lab.safety.injector.inject(cut, Declared({node}), recording.append) as held:
         assert eventually(lambda: recording.history().of_kind("sentinel"), RECORDED_TIMEOUT_S)
         api.expire()
         check = unknown.after(held.injected_at, windows.detection_from_fault())
-        lab.wait_for(recording, check)
+        recording.wait_for(check, configuration)
     history = recording.history()
 
     gaps = history.of_kind("gap")

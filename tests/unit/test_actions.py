@@ -245,6 +245,7 @@ class Beside:
     """A component whose settings are in a local folder, of a cluster without nodes."""
 
     folder: Path
+    name: str = CLOUD
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         if argv[0] == "kubectl":

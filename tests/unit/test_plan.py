@@ -418,7 +418,7 @@ class Worker:
 
 def schedule_by(groups: Mapping[str, str], hook: object = None) -> PlanScheduling:
     """Return the scheduling of two workers."""
-    config = SimpleNamespace(getvalue=lambda _name: ["popen", "popen"], hook=hook)
+    config = SimpleNamespace(getvalue=lambda _name: ["popen", "popen"], hook=hook, option=SimpleNamespace())
     return PlanScheduling(cast(pytest.Config, config), lambda: groups)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nodeproof import proc
 from nodeproof.actions.action import Action, ActionContext
 from nodeproof.artifacts.components import ROLES
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import checked
 from nodeproof.model.judgment import Observation, words_in
 from nodeproof.model.problem import Problem
 
@@ -28,9 +29,7 @@ def restart_unit(node: str, unit: str) -> Action[None]:
 def restart(context: ActionContext, node: str, unit: str) -> None:
     """Restart a unit of a node. Raises MachineError."""
     argv = ["systemctl", "restart", unit]
-    completed = context.lab.fleet.machine(node).run(argv, timeout_s=_TIMEOUT_S)
-    if completed.status != 0:
-        raise MachineError(f"{node}: {unit}: {completed.stderr.strip()}")
+    checked(context.lab.fleet.machine(node).run(argv, timeout_s=_TIMEOUT_S), f"{node}: {unit}")
 
 
 def restart_kubelet(node: str) -> Action[None]:
@@ -59,8 +58,8 @@ def try_flags(component: str, *flags: str) -> Action[Observation]:
         requested_t = time.monotonic()
         argv = [str(context.lab.components.path(component)), *flags, "--version"]
         completed = proc.run(argv, timeout_s=_TIMEOUT_S, check=False)
-        value = {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
-        return context.observed(f"exit of {component} {' '.join(flags)}", component, value, requested_t)
+        what = f"exit of {component} {' '.join(flags)}"
+        return context.observed(what, component, asdict(completed), requested_t)
 
     return Action(f"start {component} {' '.join(flags)}", do)
 

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from nodeproof.cluster.workloads import OWN_LABELS
 from nodeproof.faults import Fault
 from nodeproof.faults.cloud import Cloud, State, give_addresses, replace_answers
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NodeSpec, Shape, check_node_name
-from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.machines.machine import Machine, checked
 from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.judgment import Observation, words_in
 from nodeproof.model.needs import CLOUD
@@ -192,7 +193,8 @@ def restart_joined(name: str, *flags: str) -> Action[None]:
     def do(context: ActionContext) -> None:
         machine = _joined(context, name)
         check_flags(flags)
-        _run(machine, "sh", "-c", _RESTART, "sh", *flags)
+        argv = ["sh", "-c", _RESTART, "sh", *flags]
+        checked(machine.run(argv, timeout_s=_TIMEOUT_S), f"{name}: sh")
 
     return Action(f"restart the kubelet of {name} {' '.join(flags)}".strip(), do)
 
@@ -206,8 +208,7 @@ def run_on(name: str, *argv: str) -> Action[Observation]:
     def do(context: ActionContext) -> Observation:
         machine, requested_t = _joined(context, name), time.monotonic()
         completed = machine.run(list(argv), timeout_s=_TIMEOUT_S)
-        value = {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
-        return context.observed(" ".join(argv), name, value, requested_t)
+        return context.observed(" ".join(argv), name, asdict(completed), requested_t)
 
     return Action(f"run {' '.join(argv)} on {name}", do)
 
@@ -262,12 +263,6 @@ def _joined(context: ActionContext, name: str) -> Machine:
             f"the scenario did not join {name}", f"lab {context.lab.name}", "use a machine from join(...)"
         )
     return context.lab.fleet.machine(name)
-
-
-def _run(machine: Machine, *argv: str) -> None:
-    completed = machine.run(list(argv), timeout_s=_TIMEOUT_S)
-    if completed.status != 0:
-        raise MachineError(f"{machine.name}: {argv[0]}: {completed.stderr.strip()}")
 
 
 def set_cloud_answers(answers: Mapping[str, State]) -> Action[None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nodeproof.actions.action import Action, ActionContext
 from nodeproof.actions.api import send_request
 from nodeproof.checks import moments
+from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import NAMESPACE, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, pod_spec, tolerates, witness_spec
 from nodeproof.model.cluster import UNREACHABLE
@@ -33,7 +34,9 @@ def run_pod(
     """
     unreachable = [] if tolerates_unreachable_s is None else [tolerates(UNREACHABLE, tolerates_unreachable_s)]
     all_tolerations = [*unreachable, *tolerations]
-    return Action(f"run a pod on {on}", lambda context: context.lab.cluster.run_pod(on, all_tolerations))
+    return Action(
+        f"run a pod on {on}", lambda context: workloads.run_pod(context.lab.cluster.api, on, all_tolerations)
+    )
 
 
 def pending_pod(
@@ -50,7 +53,9 @@ def pending_pod(
     """
     return Action(
         f"a pod for {only_on} alone",
-        lambda context: context.lab.cluster.pending_pod(only_on, tolerations, requests, limits, fields),
+        lambda context: workloads.create_pod(
+            context.lab.cluster.api, only_on, tolerations, True, requests, limits, fields
+        ),
     )
 
 
@@ -59,14 +64,14 @@ def bound_pod(*, to: str) -> Action[Pod]:
 
     Its kubelet may still reject it.
     """
-    return Action(f"a pod bound to {to}", lambda context: context.lab.cluster.bound_pod(to))
+    return Action(f"a pod bound to {to}", lambda context: workloads.create_pod(context.lab.cluster.api, to))
 
 
 def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
     """Run pods on a node that record what happens to them, to be heard; needs the feature `real-pods`."""
 
     def do(context: ActionContext) -> list[Pod]:
-        pods = context.lab.cluster.run_witnesses(on, witnesses)
+        pods = workloads.run_witnesses(context.lab.cluster.api, on, witnesses)
         context.keep_clock(on)
         return pods
 

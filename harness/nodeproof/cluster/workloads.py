@@ -49,6 +49,9 @@ IMAGE = "nodeproof.local/pause:1"
 OWN_LABELS = "scenario.nodeproof.dev/"
 """The prefix of the labels that a scenario sets on nodes."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
+POD_TIMEOUT_S = 90.0
+WITNESS_TIMEOUT_S = 240.0
+"""Several real containers may start at once on an emulated machine with one CPU, on a busy host."""
 _NO_NODE, _CORDONED = "the Node does not exist", "cordoned"
 _NO_SCHEDULER = "nodeproof-none"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -147,9 +150,11 @@ def manifest(of: Pod, requests: Mapping[str, str]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}) + "\n"
 
 
-def run_pod(api: Api, *, node_name: str, tolerations: Sequence[Json] = (), timeout_s: float) -> Pod:
+def run_pod(
+    api: Api, node_name: str, tolerations: Sequence[Json] = (), timeout_s: float = POD_TIMEOUT_S
+) -> Pod:
     """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
-    pod = create_pod(api, node_name, tolerations, by_scheduler=False)
+    pod = create_pod(api, node_name, tolerations)
     wait_running(api, pod, timeout_s)
     return pod
 
@@ -167,15 +172,15 @@ def wait_running(api: Api, pod: Pod, timeout_s: float) -> None:
 def create_pod(
     api: Api,
     node_name: str,
-    tolerations: Sequence[Json],
-    by_scheduler: bool,
+    tolerations: Sequence[Json] = (),
+    by_scheduler: bool = False,
     requests: Mapping[str, str] | None = None,
     limits: Mapping[str, str] | None = None,
     fields: Mapping[str, Json] | None = None,
 ) -> Pod:
     """Create a pod that can only run on one node, with these resources. Raises ApiError.
 
-    `fields` are further fields of its spec.
+    It is bound from the start, unless `by_scheduler`; `fields` are further fields of its spec.
     """
     placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
     spec = {**pod_spec({**placed, **(fields or {})}), "tolerations": list(tolerations)}
@@ -426,12 +431,12 @@ def file_of(pod: str, boot_id: str) -> str:
     return f"{WITNESS_FOLDER}/{pod}.{boot_id}"
 
 
-def run_witnesses(api: Api, node_name: str, witnesses: Sequence[Witness], timeout_s: float) -> list[Pod]:
+def run_witnesses(api: Api, node_name: str, witnesses: Sequence[Witness]) -> list[Pod]:
     """Create pods on a node and wait until all of them are Running. Raises Problem, ApiError."""
     specs = [pod_spec({"nodeName": node_name, **witness_spec(witness)}) for witness in witnesses]
     pods = [start_pod(api, node_name, spec) for spec in specs]
     for pod in pods:
-        wait_running(api, pod, timeout_s)
+        wait_running(api, pod, WITNESS_TIMEOUT_S)
     return pods
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.units import UnitDown
-from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, Machine, MachineError, Shell
+from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, Machine, MachineError, Shell, checked
 from nodeproof.model.cluster import LEASE_NAMESPACE, condition, is_ready
 from nodeproof.waiting import retry_on
 
@@ -241,9 +241,7 @@ class DenyUpdates(NodeObjectFault):
         listed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
         if "have a resource type" in listed.stderr:
             return []
-        if listed.status != 0:
-            raise MachineError(f"{machine.name}: kubectl: {listed.stderr.strip()}")
-        policies = _POLICY.findall(listed.stdout)
+        policies = _POLICY.findall(checked(listed, f"{machine.name}: kubectl"))
         return [cls("", "lease" if what == "lease" else "status", id=fault_id) for what, fault_id in policies]
 
     def available(self, machine: Shell) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_own_kernel, output_of
-from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.machines.machine import Machine, Shell, checked
 
 _MIN_STEP_S = 120
 _TOLERANCE_S = 30.0
@@ -83,6 +83,4 @@ class Clock(Fault):
 def _ahead_s(machine: Shell) -> float:
     """Return how far a machine's clock is ahead of ours (s)."""
     completed = machine.run(["date", "+%s"], timeout_s=COMMAND_TIMEOUT_S)
-    if completed.status != 0:
-        raise MachineError(f"{machine.name}: date: {completed.stderr.strip()}")
-    return int(completed.stdout) - time.time()
+    return int(checked(completed, f"{machine.name}: date")) - time.time()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from nodeproof.faults.api import DeleteNode
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, output_of
-from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.machines.machine import Machine, MachineError, Shell, checked
 from nodeproof.model.cluster import has_taint
 from nodeproof.model.needs import CLOUD
 
@@ -158,6 +158,4 @@ def _write(machine: Shell, what: str, content: Json) -> None:
     if len(clouds) != 1:
         raise MachineError(f"{machine.name}: {len(clouds)} clouds")
     argv = ["sh", "-c", _ANSWER, f"{CLOUD}/cloud-{clouds[0].id}.{what}"]
-    completed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(content))
-    if completed.status != 0:
-        raise MachineError(f"{machine.name}: {completed.stderr.strip()}")
+    checked(machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(content)), machine.name)

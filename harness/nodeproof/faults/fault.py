@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
+from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell, checked
 
 Json = Any
 COMMAND_TIMEOUT_S = 10.0
@@ -128,10 +128,8 @@ class Fault(ABC):
     def run(self, machine: Shell, argv: Sequence[str], stdin: str = "") -> str:
         """Run a command and return its output. Raises MachineError if it fails."""
         completed = machine.run(argv, timeout_s=self.timeout_s, stdin=stdin)
-        if completed.status != 0:
-            targets = ", ".join(self.affected_nodes) or self.node
-            raise MachineError(f"{self.name} on {targets}: {argv[0]}: {completed.stderr.strip()}")
-        return completed.stdout
+        targets = ", ".join(self.affected_nodes) or self.node
+        return checked(completed, f"{self.name} on {targets}: {argv[0]}")
 
 
 def _key(entry: Field[Any]) -> str:

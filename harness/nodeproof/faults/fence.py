@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
+from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell, checked
 from nodeproof.waiting import retry_on
 
 _QUICK_TIMEOUT_S = 3.0
@@ -99,9 +99,8 @@ class HealingShell(FencedShell):
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Block all commands of the injection from now on. Raises MachineError."""
         argv = ["sh", "-c", _CLOSE, self.state_folder, self._fault_id]
-        completed = self._machine.run(argv, timeout_s=timeout_s)
-        if completed.status != 0:
-            raise MachineError(f"{self.name}: fence of fault {self._fault_id}: {completed.stderr.strip()}")
+        subject = f"{self.name}: fence of fault {self._fault_id}"
+        checked(self._machine.run(argv, timeout_s=timeout_s), subject)
 
     def try_close(self, timeout_s: float) -> bool:
         """Close the fence and return whether the machine answered in time.

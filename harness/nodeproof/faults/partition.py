@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, is_connected
-from nodeproof.machines.machine import CONTROL_PLANE, Machine, MachineError, Shell
+from nodeproof.machines.machine import CONTROL_PLANE, Machine, Shell, checked
 
 Direction = Literal["both", "node-to-api", "api-to-node"]
 Answer = Literal["drop", "reject"]
@@ -67,9 +67,8 @@ class TableFault(Fault):
     def ids_on(cls, machine: Shell) -> list[str]:
         """Return the ids of the faults whose tables are on a machine. Raises MachineError."""
         listed = machine.run(["nft", "list", "tables"], timeout_s=COMMAND_TIMEOUT_S)
-        if listed.status != 0:
-            raise MachineError(f"{machine.name}: nft: {listed.stderr.strip()}")
-        return re.findall(rf"^table inet {cls.prefix}_([0-9a-f]{{8}})$", listed.stdout, re.MULTILINE)
+        tables = checked(listed, f"{machine.name}: nft")
+        return re.findall(rf"^table inet {cls.prefix}_([0-9a-f]{{8}})$", tables, re.MULTILINE)
 
 
 @dataclass(frozen=True)

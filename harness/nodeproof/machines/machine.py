@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from nodeproof import proc
 from nodeproof.model.problem import OutsideError
 
 Json = Any
@@ -43,13 +43,14 @@ class MachineError(OutsideError):
     """A machine could not be reached, or did not answer in time."""
 
 
-@dataclass(frozen=True)
-class CommandResult:
-    """Exit status and output of a remote command."""
+CommandResult = proc.Result
 
-    status: int
-    stdout: str
-    stderr: str
+
+def checked(result: CommandResult, subject: str) -> str:
+    """Return a command's output. Raises MachineError of `subject`, with its errors, if it failed."""
+    if result.status != 0:
+        raise MachineError(f"{subject}: {result.stderr.strip()}")
+    return result.stdout
 
 
 class Shell(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import checked
 
 Json = Any
 
@@ -40,7 +40,4 @@ class Probe:
 
 def output_of(lab: LabHandle, node: str, argv: list[str]) -> str:
     """Return the output of a command on a node. Raises MachineError if it fails."""
-    completed = lab.fleet.machine(node).run(argv, timeout_s=COMMAND_TIMEOUT_S)
-    if completed.status != 0:
-        raise MachineError(f"{node}: {argv[0]}: {completed.stderr.strip()}")
-    return completed.stdout
+    return checked(lab.fleet.machine(node).run(argv, timeout_s=COMMAND_TIMEOUT_S), f"{node}: {argv[0]}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.cluster.workloads import file_of
-from nodeproof.machines.machine import MachineError, Shell
+from nodeproof.machines.machine import MachineError, Shell, checked
 
 Json = Any
 _COMMAND_TIMEOUT_S = 30.0
@@ -146,6 +146,4 @@ def _measure_clock(machine: Shell) -> BootClock:
 
 def _run(machine: Shell, argv: list[str]) -> str:
     completed = machine.run(argv, timeout_s=_COMMAND_TIMEOUT_S)
-    if completed.status != 0:
-        raise MachineError(f"{machine.name}: {' '.join(argv)}: {completed.stderr.strip()}")
-    return completed.stdout
+    return checked(completed, f"{machine.name}: {' '.join(argv)}")

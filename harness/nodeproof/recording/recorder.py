@@ -27,7 +27,7 @@ from nodeproof.model.judgment import Check
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.slack import calmest_s
 from nodeproof.recording.clocks import NodeClocks, WallClock, measure_stalls
-from nodeproof.waiting import OnWait
+from nodeproof.waiting import OnWait, ignore_wait
 
 Json = Any
 
@@ -280,7 +280,7 @@ class Recording:
             self._fold.add(entry)
         return History.so_far(self._fold)
 
-    def wait_for(self, check: Check, configuration: Configuration, tell: OnWait) -> None:
+    def wait_for(self, check: Check, configuration: Configuration, tell: OnWait = ignore_wait) -> None:
         """Wait until `check` is decided or its window is over; the verdict is left to the check.
 
         If the anchor has not occurred, wait until two sentinels have come back: the second was sent after

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.fence import fenced_heal_command
-from nodeproof.machines.machine import MachineError, Shell
+from nodeproof.machines.machine import MachineError, Shell, checked
 
 Json = Any
 LATE_S = 3.0
@@ -69,8 +69,7 @@ class Timers:
 
     def _run(self, node: str, script: Sequence[str]) -> None:
         completed = self.machine(node).run(["sh", "-c", *script], timeout_s=COMMAND_TIMEOUT_S)
-        if completed.status != 0:
-            raise MachineError(f"{node}: dead-man's timer: {completed.stderr.strip()}")
+        checked(completed, f"{node}: dead-man's timer")
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,9 @@ class Lab:
         data = fault.to_json()
         name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
         hit = ", ".join(fault.affected_nodes) or fault.node
-        with self._step(f"{name} on {hit}"), self._lab.inject(fault, self._declared, recording) as cut:
-            yield cut
+        injection = self._lab.safety.injector.inject(fault, self._declared, recording.append)
+        with self._step(f"{name} on {hit}"), injection as injected:
+            yield injected
 
     def _check_none_lost(self) -> None:
         """Raise Problem if a node is lost that the scenario did not affect."""
@@ -244,7 +245,7 @@ class Lab:
                 str(error), "lab.wait_for(...)", f"check the resources and fields of {describe(check)}"
             ) from error
         with self._step(f"wait for {describe(check)}"):
-            self._lab.wait_for(self._recording(), check, self._on_wait)
+            self._recording().wait_for(check, self.configuration, self._on_wait)
         return check
 
     def wait_until_quiet(self, event: Moment) -> None:

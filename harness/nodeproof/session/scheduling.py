@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping
 
 import pytest
-from xdist.report import report_collection_diff
-from xdist.workermanage import WorkerController, parse_tx_spec_config
-
-_FEW = 2
-"""A worker with at most this many pending tests gets more: it begins a test only once it has the next one."""
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 
-class PlanScheduling:
-    """xdist's `Scheduling` by groups: the tests of a group run on one worker, in order.
+class PlanScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """xdist's scheduling by scope, whose scopes are groups: the tests of a group run on one worker, in order.
 
     The first idle worker takes the next group, in the order of the collection. A test without a group is a
     group of its own. If a worker dies, others continue its groups after the test in which it died.
@@ -26,112 +21,47 @@ class PlanScheduling:
     """
 
     def __init__(self, config: pytest.Config, read_groups: Callable[[], Mapping[str, str]]) -> None:
-        self.config = config
+        config.option.loadscopereorder = False
+        super().__init__(config)
         self._read_groups = read_groups
-        self._initial_workers = len(parse_tx_spec_config(config))
-        self._tests: list[str] | None = None
-        """What the workers have collected, once scheduling has begun."""
-        self._queue: deque[list[str]] = deque()
-        self._assigned: dict[WorkerController, list[list[str]]] = {}
-        """Pending tests of each worker, in groups."""
-        self._collections: dict[WorkerController, list[str]] = {}
-
-    @property
-    def nodes(self) -> list[WorkerController]:
-        return list(self._assigned)
+        self._group_of: Mapping[str, str] = {}
 
     @property
     def collection_is_completed(self) -> bool:
-        return self._tests is not None or len(self._collections) >= self._initial_workers
-
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._queue) or any(self._assigned.values())
-
-    @property
-    def tests_finished(self) -> bool:
-        """Whether workers need no further tests: a shutdown lets each run its last one."""
-        all_assigned = self.collection_is_completed and not self._queue
-        return all_assigned and all(self._count_pending(worker) < 2 for worker in self._assigned)
-
-    def add_node(self, node: WorkerController) -> None:
-        self._assigned[node] = []
-
-    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
-        # A replacement that collected other tests gets none of them.
-        if self._tests is None or self._tests == list(collection):
-            self._collections[node] = list(collection)
+        """Whether all workers have collected; a death does not take that back."""
+        return self.collection is not None or bool(super().collection_is_completed)
 
     def schedule(self) -> None:
         """Begin once all workers have collected; later give tests to a replacement that has collected."""
-        if self._tests is None:
-            self._begin()
-        # Every worker gets a group before any gets a second one.
-        for worker in (*self._assigned, *self._assigned):
-            self._feed(worker)
-
-    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:  # noqa: ARG002
-        test = self._collections[node][item_index]
-        pending = ([other for other in group if other != test] for group in self._assigned[node])
-        self._assigned[node] = [group for group in pending if group]
-        self._feed(node)
+        if self.collection is None:
+            self._group_of = self._read_groups()
+        super().schedule()
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Return the test in which the worker died, and let others run the rest of its groups.
 
+        xdist alone would run that test again, and queue groups that have nothing left to run.
+
         Raises:
             KeyError: The worker died before it was added.
         """
-        groups = self._assigned.pop(node)
-        self._collections.pop(node, None)
-        crashed = groups[0].pop(0) if groups else None
-        self._queue.extend(group for group in groups if group)
-        # Before the first schedule the queue is empty, which would shut the other workers down.
-        for other in self._assigned if self._tests is not None else ():
-            self._feed(other)
-        return crashed
+        groups = self.assigned_work[node].items()
+        pending = [test for _group, tests in groups for test, has_ended in tests.items() if not has_ended]
+        self.registered_collections.pop(node, None)
+        rest: dict[str, dict[str, bool]] = {}
+        for test in pending[1:]:
+            rest.setdefault(self._split_scope(test), {})[test] = False
+        self.assigned_work[node] = rest
+        super().remove_node(node)
+        return pending[0] if pending else None
 
-    def mark_test_pending(self, item: str) -> NoReturn:
-        raise NotImplementedError
+    def _split_scope(self, nodeid: str) -> str:
+        return self._group_of.get(nodeid, nodeid)
 
-    def remove_pending_tests_from_node(self, node: WorkerController, indices: Sequence[int]) -> NoReturn:
-        raise NotImplementedError
-
-    def _begin(self) -> None:
-        """Queue the groups, unless the workers collected different tests: then the run fails."""
-        self._tests = next(iter(self._collections.values()))
-        if self._is_same_everywhere(self._tests):
-            group_of, groups = self._read_groups(), dict[str, list[str]]()
-            for test in self._tests:
-                groups.setdefault(group_of.get(test, test), []).append(test)
-            self._queue.extend(groups.values())
-
-    def _is_same_everywhere(self, tests: Sequence[str]) -> bool:
-        """Return whether all workers collected these tests; report each worker that did not."""
-        first, *_others = (worker.gateway.id for worker in self._collections)
-        differences = {
-            worker.gateway.id: report_collection_diff(tests, collection, first, worker.gateway.id)
-            for worker, collection in self._collections.items()
-            if collection != tests
-        }
-        for name, difference in differences.items():
-            report = pytest.CollectReport(name, "failed", difference, [])
-            self.config.hook.pytest_collectreport(report=report)
-        return not differences
-
-    def _feed(self, worker: WorkerController) -> None:
-        """Give a worker the next group if it has few tests left, or let it end if there is none."""
-        if worker not in self._collections or worker.shutting_down:
-            return
-        if not self._queue:
-            worker.shutdown()
-        elif self._count_pending(worker) <= _FEW:
-            group = self._queue.popleft()
-            self._assigned[worker].append(group)
-            worker.send_runtest_some([self._collections[worker].index(test) for test in group])
-
-    def _count_pending(self, worker: WorkerController) -> int:
-        return sum(map(len, self._assigned[worker]))
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker more tests, unless it is a replacement that has not collected them yet."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
 
 
 def set_current_item(item: pytest.Item) -> None:

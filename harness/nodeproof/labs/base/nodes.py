@@ -1,4 +1,4 @@
-"""The interface of a lab's nodes, for every kind of lab, and their shells for the lab's own supervisor.
+"""The nodes of a lab: what all kinds of lab have in common, and shells for the lab's own supervisor.
 
 The dead-man's switch heals through these shells.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
 from nodeproof.labs.base.pki import Authority
 from nodeproof.labs.base.processes import EventLog, Processes
-from nodeproof.labs.base.spec import API_ADDRESS, LabSpec, NodeSpec
+from nodeproof.labs.base.spec import API_ADDRESS, LabSpec, NodeSpec, check_node_name
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.machines.machine import STATE_FOLDER, CommandResult, MachineError, PowerAction, Shell
+from nodeproof.model.problem import Problem
 
 Json = Any
+LinkState = Literal["up", "down"]
 
 
 @dataclass(frozen=True)
@@ -62,55 +65,121 @@ class RunningNode:
         )
 
 
-class Nodes(Protocol):
-    """All nodes of one lab."""
+class Nodes:
+    """All nodes of one lab.
+
+    A kind of lab implements what its machines do, in the methods that raise NotImplementedError here.
+    """
+
+    def __init__(self, environment: NodeEnvironment) -> None:
+        self._lab = environment.lab
+        self._settings = environment.kubelet
+        self._memory = environment.memory
+        self._authority = environment.authority
+        self._processes = environment.processes
+        self._events = environment.events
+        self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
-        """Start what the nodes run on. Raises Problem, CommandFailed."""
-        ...
+        """Start what the nodes run on, if anything. Raises Problem, OutsideError, CommandFailed."""
 
     def get(self, name: str) -> RunningNode:
         """Return a node by name. Raises Problem if the lab has no such node."""
-        ...
+        if name not in self._specs:
+            raise self._problem(f"no node {name!r}", f"it has: {', '.join(self._specs)}")
+        return RunningNode(self._specs[name], self._find_pid(name))
 
     def all(self) -> list[RunningNode]:
         """Return every node, on or off."""
-        ...
+        return [RunningNode(spec, self._find_pid(spec.name)) for spec in list(self._specs.values())]
 
     def join(self, spec: NodeSpec) -> None:
-        """Write the node's seed and power it on. Raises Problem, CommandFailed."""
-        ...
+        """Write the node's seed and power it on. Raises Problem, OutsideError, CommandFailed."""
+        check_node_name(spec.name)
+        if spec.name in self._specs:
+            raise self._problem(f"a node named {spec.name} already exists", "choose another name")
+        self._create(spec)
 
     def start_kubelet(self, name: str) -> None:
         """Start the node's kubelet, unless the node does so itself. Raises Problem."""
-        ...
+        raise NotImplementedError
 
     def wait_up(self, name: str) -> None:
         """Wait until the node's sshd serves. Raises Problem with its last log lines."""
-        ...
+        raise NotImplementedError
 
     def power(self, name: str, action: PowerAction) -> None:
         """Do a power action to the node; if its state is already as wanted, do nothing.
 
-        Power-on also starts the kubelet. Raises Problem.
+        Raises Problem, OutsideError.
         """
-        ...
+        actions: Mapping[PowerAction, Callable[[str], None]] = {
+            "off": self.power_off,
+            "on": self.power_on,
+            "freeze": self.freeze,
+            "reset": self.reset,
+            "thaw": self.thaw,
+            "link-down": partial(self.set_link, state="down"),
+            "link-up": partial(self.set_link, state="up"),
+        }
+        if action not in actions:
+            raise self._problem(f"no {action} for {name}", f"use one of: {', '.join(actions)}")
+        actions[action](name)
+
+    def power_off(self, name: str) -> None:
+        """End the node at once, without flushing anything; do nothing if it is off."""
+        raise NotImplementedError
+
+    def power_on(self, name: str) -> None:
+        """Boot the node, and start its kubelet; do nothing if it is on."""
+        raise NotImplementedError
+
+    def freeze(self, name: str) -> None:
+        """Stop all that runs in the node."""
+        raise NotImplementedError
+
+    def reset(self, name: str) -> None:
+        """Reset the node, and leave it frozen."""
+        raise NotImplementedError
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen node continue; do nothing if it runs or is off."""
+        raise NotImplementedError
+
+    def set_link(self, name: str, state: LinkState) -> None:
+        """Unplug the node from `data`, or plug it in, now and at each boot."""
+        raise NotImplementedError
 
     def remove(self, name: str) -> None:
-        """Power the node off for good and forget it."""
-        ...
+        """Power the node off for good and forget it, with its files."""
+        raise NotImplementedError
 
     def shell(self, name: str, power_lock: threading.Lock) -> Shell:
         """Return the node's shell for the supervisor; power actions hold `power_lock`."""
-        ...
+        raise NotImplementedError
 
     def owner(self, spec: NodeSpec) -> str:
         """Return the owner that a hypervisor must report for the node; empty without a hypervisor."""
-        ...
+        del spec
+        return ""
 
     def runs_on_kvm(self) -> bool | None:
         """Return whether the nodes run on KVM; None if they are not virtual machines."""
-        ...
+        return None
+
+    def _create(self, spec: NodeSpec) -> None:
+        """Write a new node's seed, power it on, and register its spec."""
+        raise NotImplementedError
+
+    def _find_pid(self, name: str) -> int | None:
+        """Return the id of the node's first process; None while it is off."""
+        raise NotImplementedError
+
+    def _home(self, name: str) -> Path:
+        return self._memory / "nodes" / name
+
+    def _problem(self, message: str, next_step: str, detail: str = "") -> Problem:
+        return Problem(message, f"lab {self._lab.lab}", next_step, detail)
 
 
 class NodeShell:

@@ -125,10 +125,9 @@ def run_command(
 ) -> CommandResult:
     """Run a command for a machine's shell. Raises MachineError if it does not end within `timeout_s`."""
     try:
-        completed = proc.run(argv, timeout_s=timeout_s, stdin=stdin, env=env, check=False)
+        return proc.run(argv, timeout_s=timeout_s, stdin=stdin, env=env, check=False)
     except proc.CommandFailed as error:
         raise MachineError(str(error)) from error
-    return CommandResult(completed.status, completed.stdout, completed.stderr)
 
 
 class Processes:

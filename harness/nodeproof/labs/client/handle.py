@@ -9,42 +9,33 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nodeproof import redacted
-from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import read_fields
 from nodeproof.cluster.resources import RESOURCES, SENTINEL, WATCHED, node
-from nodeproof.cluster.workloads import Pod, Witness
-from nodeproof.faults import Fault
-from nodeproof.labs.base.profiles import Profile, profile_named
+from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.client.leases import Leases
 from nodeproof.labs.client.measuring import RunningLab, read_clock, read_configuration
 from nodeproof.labs.client.safety import MARK, Safety
-from nodeproof.labs.kinds.kind import Access, Fleet, Kind, Lifecycle, RunKubectl
+from nodeproof.labs.kinds.kind import Access, Kind, RunKubectl
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import ZONE_LABEL, Calibration, Configuration
-from nodeproof.model.judgment import Check
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import loses_nodes_s
 from nodeproof.recording.recorder import MachineEvents, Recording, RecordingContext, events_end
-from nodeproof.safety.guard import Declared
-from nodeproof.safety.injector import Injection
-from nodeproof.waiting import OnWait, ignore_wait, wait_until_empty
+from nodeproof.waiting import wait_until_empty
 
 Json = Any
 NODES_READY_TIMEOUT_S = 120.0
-POD_TIMEOUT_S = 90.0
-WITNESS_TIMEOUT_S = 240.0
-"""Several real containers may start at once on an emulated machine with one CPU, on a busy host."""
 CLEAN_TIMEOUT_S = 60.0
 _CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S = 5, 0.05, 15.0
 """A calibration is a floor under the slack of each recording. What burdened the host while labs started does
@@ -62,99 +53,37 @@ class TooFewNodes(Problem):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, independent of its kind of machines."""
+    """A cluster's API and kubectl, independent of its kind of machines."""
 
     api: Api
     run_kubectl: RunKubectl
 
-    def run_pod(self, on: str, tolerations: Sequence[Json] = ()) -> Pod:
-        """Create a pod on a node and wait until it is Running. Raises Problem, ApiError."""
-        return workloads.run_pod(self.api, node_name=on, tolerations=tolerations, timeout_s=POD_TIMEOUT_S)
 
-    def run_witnesses(self, on: str, witnesses: Sequence[Witness]) -> list[Pod]:
-        """Run pods that record what happens to them. Raises Problem, ApiError."""
-        return workloads.run_witnesses(self.api, on, witnesses, WITNESS_TIMEOUT_S)
-
-    def pending_pod(
-        self,
-        only_on: str,
-        tolerations: Sequence[Json] = (),
-        requests: Mapping[str, str] | None = None,
-        limits: Mapping[str, str] | None = None,
-        fields: Mapping[str, Json] | None = None,
-    ) -> Pod:
-        """Create a pod that the scheduler may bind to one node only; `fields` go into its spec.
-
-        Raises ApiError.
-        """
-        return workloads.create_pod(self.api, only_on, tolerations, True, requests, limits, fields)
-
-    def bound_pod(self, to: str) -> Pod:
-        """Create a pod that is bound to a node from the start. Raises ApiError."""
-        return workloads.create_pod(self.api, to, (), by_scheduler=False)
-
-    def tidy(self, nodes: Collection[str] | None, is_in_other_zone: Callable[[str], bool]) -> None:
-        """Delete the pods and labels that scenarios left on `nodes` (None: anywhere), identified by name.
-
-        Raises ApiError.
-        """
-        workloads.sweep_pods(self.api, nodes, is_in_other_zone)
-        workloads.remove_labels(self.api, nodes)
-
-
-@dataclass(eq=False, repr=False)
 class LabHandle:
     """One running cluster that may be disturbed: its Kubernetes, machines, safety and life cycle.
 
     It creates the recordings and provides the configuration that verdicts use. In a process that leases a
     zone, its nodes are that zone's.
+
+    Attributes:
+        zone: The leased zone; empty if the lab is not shared.
+        out_of_service: The nodes that are out of service, and why.
+        upgrade_version: The version that faults upgrade the control plane to; empty for none.
+
+    Raises:
+        Problem: The profile is unknown.
     """
 
-    dir: Path
-    kind: Kind
-    features: frozenset[str]
-    profile: Profile
-    components: Components
-    cluster: Cluster
-    fleet: Fleet
-    safety: Safety
-    life: Lifecycle
-    leases: Leases
-    zone: str = ""
-    """The leased zone; empty if the lab is not shared."""
-    upgrade_version: str = ""
-    """The version that faults upgrade the control plane to; empty for none."""
-    _configuration: Configuration | None = field(default=None, init=False)
-    _machine_events: MachineEvents = field(init=False)
-    out_of_service: Mapping[str, str] = field(default_factory=dict, init=False)
-    """The nodes that are out of service, and why."""
-
-    @classmethod
-    def of(cls, kind: Kind, access: Access) -> LabHandle:
-        """Return a running lab of a kind. Raises Problem for an unknown profile."""
-        safety = Safety(
-            access.dir,
-            access.api,
-            access.fleet,
-            access.switch,
-            access.armed_faults,
-            "systemd" in access.features,
-        )
-        return cls(
-            dir=access.dir,
-            kind=kind,
-            features=access.features,
-            profile=profile_named(access.profile),
-            components=access.components,
-            cluster=Cluster(access.api, access.kubectl),
-            fleet=access.fleet,
-            safety=safety,
-            life=access.life,
-            leases=Leases(access.dir),
-            upgrade_version=access.upgrade_version,
-        )
-
-    def __post_init__(self) -> None:
+    def __init__(self, kind: Kind, access: Access) -> None:
+        self.kind, self.dir, self.features = kind, access.dir, access.features
+        self.profile = profile_named(access.profile)
+        self.components, self.upgrade_version = access.components, access.upgrade_version
+        self.cluster = Cluster(access.api, access.kubectl)
+        self.fleet, self.life = access.fleet, access.life
+        self.safety, self.leases = Safety(access), Leases(access.dir)
+        self.zone = ""
+        self.out_of_service: Mapping[str, str] = {}
+        self._configuration: Configuration | None = None
         self._machine_events = MachineEvents(self._events)
 
     @property
@@ -367,19 +296,6 @@ class LabHandle:
         fields = read_fields(self.cluster.api, [name for name in extra_resources if name not in schema])
         self._configuration = replace(self.configuration, fields={**schema, **fields})
 
-    def inject(
-        self, fault: Fault, declared: Declared, recording: Recording
-    ) -> AbstractContextManager[Injection]:
-        """Hold a fault for the duration of the context; it is healed whatever happens."""
-        return self.safety.injector.inject(fault, declared, recording.append)
-
-    def wait_for(self, recording: Recording, check: Check, until: OnWait = ignore_wait) -> None:
-        """Wait until a check is decided or its window has passed.
-
-        `until` is called with the latest time (s, monotonic) at which that is the case.
-        """
-        recording.wait_for(check, self.configuration, until)
-
     def tidy(self) -> None:
         """Remove what scenarios and interrupted calibrations left.
 
@@ -388,7 +304,10 @@ class LabHandle:
         for path in self.dir.glob("calibration-*.jsonl"):
             path.unlink(missing_ok=True)
         self.safety.undo_changes()
-        self.cluster.tidy(self.fleet.node_names() if self.zone else None, self.fleet.is_in_other_zone)
+        # Pods and labels are ours by their names; in a whole lab, wherever they are.
+        nodes = self.fleet.node_names() if self.zone else None
+        workloads.sweep_pods(self.cluster.api, nodes, self.fleet.is_in_other_zone)
+        workloads.remove_labels(self.cluster.api, nodes)
 
     def clean(self, needs: Needs) -> None:
         """Check and clean up between scenarios, and wait until the usable nodes are Ready.

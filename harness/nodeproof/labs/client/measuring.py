@@ -16,7 +16,7 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.labs.base.profiles import Profile
 from nodeproof.labs.base.spec import KUBELET_PORT
 from nodeproof.labs.kinds.kind import Kind
-from nodeproof.machines.machine import Machine, MachineError
+from nodeproof.machines.machine import Machine, MachineError, checked
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration, flags_of
 from nodeproof.model.formula import SYMBOLS, read
@@ -118,9 +118,7 @@ def _kubelet_settings(machine: Machine) -> Mapping[str, str] | None:
 
 def _output(machine: Machine, argv: Sequence[str]) -> str:
     completed = machine.run(argv, timeout_s=_OFFSET_TIMEOUT_S)
-    if completed.status != 0:
-        raise MachineError(f"{machine.name}: cannot read how its kubelet runs: {completed.stderr.strip()}")
-    return completed.stdout
+    return checked(completed, f"{machine.name}: cannot read how its kubelet runs")
 
 
 def _check_symbols(reported: Mapping[str, Json]) -> None:

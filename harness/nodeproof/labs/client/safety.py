@@ -6,22 +6,21 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import WATCHED, node
 from nodeproof.faults import Fault
 from nodeproof.faults.fence import heal_fenced
-from nodeproof.labs.kinds.kind import Fleet
+from nodeproof.labs.kinds.kind import Access
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.safety.deadman import Deadman, Switches, Timers
+from nodeproof.safety.deadman import Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, Injector, heal_unfinished, healed_at, hold_off, sweep
 from nodeproof.safety.ledger import Ledger
@@ -58,26 +57,17 @@ class Safety:
     `has_timers` means that the lab's machines can hold switches, too.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        api: Api,
-        fleet: Fleet,
-        switch: Deadman,
-        armed_faults: Callable[[], Sequence[Mapping[str, Json]]],
-        has_timers: bool,
-    ) -> None:
-        self._record = folder / "record.json"
-        self._api = api
-        self._fleet = fleet
-        self._switch = switch
-        self._armed_faults = armed_faults
-        self._lab, self._zone = folder.name, ""
+    def __init__(self, access: Access) -> None:
+        self._record = access.dir / "record.json"
+        self._api, self._fleet = access.api, access.fleet
+        self._switch, self._armed_faults = access.switch, access.armed_faults
+        self._lab, self._zone = access.dir.name, ""
         self.ledger = Ledger(self._lab)
-        timers = (Timers(lambda name: fleet.machine(name, SWITCHES)),) if has_timers else ()
-        self.switches = Switches((switch, *timers))
+        has_timers = "systemd" in access.features
+        timers = (Timers(lambda name: self._fleet.machine(name, SWITCHES)),) if has_timers else ()
+        self.switches = Switches((self._switch, *timers))
         self.injector = Injector(
-            fleet.machine,
+            self._fleet.machine,
             self._targets,
             self.lab_record,
             self._control_planes,

@@ -248,7 +248,7 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
     check(request)
     kind = kind_named(request.kind)
     if kind.connect is not None:
-        lab = LabHandle.of(kind, kind.connect(request.lab))
+        lab = LabHandle(kind, kind.connect(request.lab))
         lab.wait_nodes_ready(unready=workloads.not_ready)
         return lab
     prefix = root_prefix()

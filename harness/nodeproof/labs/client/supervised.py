@@ -86,7 +86,7 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
         armed_faults=lambda: supervisor.status().not_disarmed,
         upgrade_version=status.upgrade_version,
     )
-    return LabHandle.of(kind, access)
+    return LabHandle(kind, access)
 
 
 class SupervisedFleet(Fleet):
@@ -315,8 +315,7 @@ class ServiceMachine(ComponentShell):
         with as_machine_errors():
             folder = self.supervisor.status().settings
             command = self.kubectl.wrap(folder, argv)
-            reply = self.supervisor.spawn_command(command, timeout_s, stdin)
-        return CommandResult(reply["status"], reply["stdout"], reply["stderr"])
+            return CommandResult(**self.supervisor.spawn_command(command, timeout_s, stdin))
 
     def power(self, action: PowerAction) -> None:
         """Stop, start, freeze or thaw the component. Raises MachineError."""

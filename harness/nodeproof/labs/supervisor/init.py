@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +270,7 @@ class LabServer:
             env=inherited_environment(),
             check=False,
         )
-        return {"status": completed.status, "stdout": completed.stdout, "stderr": completed.stderr}
+        return asdict(completed)
 
     def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
         name = request["node"]

@@ -17,8 +17,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,15 @@ from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.control_plane import DriverFolders, DriverOptions
 from nodeproof.labs.base.mounts import logs_in
 from nodeproof.labs.base.network import BRIDGES
-from nodeproof.labs.base.nodes import NodeEnvironment, Nodes, NodeShell, RunningNode
+from nodeproof.labs.base.nodes import LinkState, NodeEnvironment, Nodes, NodeShell
 from nodeproof.labs.base.processes import last_console_lines, run_command
-from nodeproof.labs.base.spec import SSH_PORT, NodeSpec, check_node_name
+from nodeproof.labs.base.spec import SSH_PORT, NodeSpec
 from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.domain_xml import network_xml, owner
 from nodeproof.labs.kinds.libvirt.hypervisor import URI, Hypervisor
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
+from nodeproof.machines.machine import CommandResult, MachineError, Shell, checked
 from nodeproof.model.clocks import SET, SETTING
-from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.model.problem import OutsideError
 from nodeproof.waiting import retry_on
 
 Json = Any
@@ -58,25 +57,19 @@ _COMMAND_TIMEOUT_S = 20.0
 _SSH_FAILED = 255
 
 
-class Guests:
+class Guests(Nodes):
     """All nodes of one lab.
 
     A kind of lab implements how machines are created, in the methods that raise NotImplementedError here.
     """
 
     def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
-        self._lab = environment.lab
-        self._settings = environment.kubelet
-        self._memory = environment.memory
-        self._authority = environment.authority
-        self._processes = environment.processes
-        self._events = environment.events
+        super().__init__(environment)
         self._hypervisor = hypervisor
         self._time: TimeServer
         self._expected_running: set[str] = set()
         self._late_clocks: set[str] = set()
         self._ends: dict[str, str] = {}
-        self._specs: dict[str, NodeSpec] = {}
 
     def prepare(self) -> None:
         """Start the hypervisor. Raises Problem, OutsideError, CommandFailed."""
@@ -84,27 +77,10 @@ class Guests:
         self._hypervisor.domains.follow(self._on_event)
         self._time = TimeServer()
 
-    def get(self, name: str) -> RunningNode:
-        """Return a node by name. Raises Problem if the lab has no such node."""
-        if name not in self._specs:
-            raise Problem(f"no node {name!r}", f"lab {self._lab.lab}", f"it has: {', '.join(self._specs)}")
-        return RunningNode(self._specs[name], self._hypervisor.pid(name))
+    def _find_pid(self, name: str) -> int | None:
+        return self._hypervisor.pid(name)
 
-    def all(self) -> list[RunningNode]:
-        """Return every node, on or off."""
-        specs = list(self._specs.values())
-        return [RunningNode(spec, self._hypervisor.pid(spec.name)) for spec in specs]
-
-    def join(self, spec: NodeSpec) -> None:
-        """Write the node's seed, and create and start its machine.
-
-        Raises Problem, OutsideError, CommandFailed.
-        """
-        check_node_name(spec.name)
-        if spec.name in self._specs:
-            raise Problem(
-                f"a node named {spec.name} already exists", f"lab {self._lab.lab}", "choose another name"
-            )
+    def _create(self, spec: NodeSpec) -> None:
         home = self._home(spec.name)
         home.mkdir()
         try:
@@ -141,32 +117,13 @@ class Guests:
                 self._late_clocks.discard(name)
         except (OSError, MachineError) as error:
             message = f"{name} hangs at boot: no sshd after {timeout_s:g} s"
-            raise Problem(
-                message, f"lab {self._lab.lab}", "its console follows", self._console(name)
-            ) from error
+            raise self._problem(message, "its console follows", self._console(name)) from error
 
     def _set_clock(self, name: str) -> None:
         """Set the guest's clock; the events around it mark its earlier measurements as invalid."""
         self._events.write("machine", node=name, step=SETTING)
         self._time.set_clock(self.shell(name, threading.Lock()))
         self._events.write("machine", node=name, step=SET)
-
-    def power(self, name: str, action: PowerAction) -> None:
-        """Do a power action to the node. Raises Problem."""
-        actions: Mapping[PowerAction, Callable[[str], None]] = {
-            "off": self.power_off,
-            "on": self.power_on,
-            "freeze": self.freeze,
-            "reset": self.reset,
-            "thaw": self.thaw,
-            "link-down": partial(self._set_link, state="down"),
-            "link-up": partial(self._set_link, state="up"),
-        }
-        if action not in actions:
-            raise Problem(
-                f"no {action} for {name}", f"lab {self._lab.lab}", f"use one of: {', '.join(actions)}"
-            )
-        actions[action](name)
 
     def power_off(self, name: str) -> None:
         """End the virtual machine at once, without flushing anything; do nothing if it is off."""
@@ -215,7 +172,7 @@ class Guests:
     def _is_frozen(self, name: str) -> bool:
         return self._hypervisor.domains.is_suspended(name)
 
-    def _set_link(self, name: str, state: str) -> None:
+    def set_link(self, name: str, state: LinkState) -> None:
         """Remove or restore the carrier of `data`, now and at each boot."""
         self._hypervisor.domains.update(name, self._card(name, state))
         self._events.write("machine", node=name, step=f"link-{state}")
@@ -264,16 +221,13 @@ class Guests:
         how = self._ends.get(name) or ("" if self._hypervisor.pid(name) is not None else "ended")
         if how:
             message = f"{name} {how} while it booted"
-            raise Problem(message, f"lab {self._lab.lab}", "its console follows", self._console(name))
+            raise self._problem(message, "its console follows", self._console(name))
 
     def _touch(self, name: str) -> None:
         """Connect to the guest's sshd. Raises OSError while it does not listen, Problem if it has ended."""
         self._check_running(name)
         address = self._specs[name].control_address
         socket.create_connection((address, SSH_PORT), timeout=1.0).close()
-
-    def _home(self, name: str) -> Path:
-        return self._memory / "nodes" / name
 
     def _console_log(self, name: str) -> Path:
         return logs_in(self._memory) / f"console-{name}.log"
@@ -338,8 +292,7 @@ class TimeServer:
         address, port = self._socket.getsockname()
         script = f"exec 3<>/dev/tcp/{address}/{port} && read -r now <&3 && date --set=@$now"
         completed = guest.run(["bash", "-c", script], timeout_s=_COMMAND_TIMEOUT_S)
-        if completed.status != 0:
-            raise MachineError(f"{guest.name}: its clock cannot be set: {completed.stderr.strip()}")
+        checked(completed, f"{guest.name}: its clock cannot be set")
 
     def _serve(self) -> None:
         while True:

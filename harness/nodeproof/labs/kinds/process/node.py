@@ -11,14 +11,14 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nodeproof.artifacts.components import HOLLOW
 from nodeproof.labs.base import network
-from nodeproof.labs.base.nodes import NodeEnvironment, NodeShell, RunningNode
+from nodeproof.labs.base.nodes import LinkState, NodeEnvironment, Nodes, NodeShell
 from nodeproof.labs.base.processes import (
     children_of,
     enter,
@@ -27,11 +27,11 @@ from nodeproof.labs.base.processes import (
     run_command,
 )
 from nodeproof.labs.base.profiles import profile_named
-from nodeproof.labs.base.spec import DEFAULT_SHAPE, SSH_PORT, NodeSpec, check_node_name
+from nodeproof.labs.base.spec import DEFAULT_SHAPE, SSH_PORT, NodeSpec
 from nodeproof.labs.kinds.process import seed
 from nodeproof.labs.kinds.process.seed import INSIDE, PROGRAMS
 from nodeproof.labs.kinds.process.service_manager import ServiceManager, Unit
-from nodeproof.machines.machine import CommandResult, MachineError, PowerAction
+from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on, wait_until, wait_until_empty
 
@@ -51,54 +51,34 @@ _STILL = frozenset("TtZX")
 """States of processes that do not run: stopped, traced, zombie, dead (proc_pid_stat(5))."""
 
 
-class ProcessNodes:
+class ProcessNodes(Nodes):
     """All nodes of one lab: join, power, links, leave."""
 
     def __init__(self, environment: NodeEnvironment) -> None:
-        self._lab = environment.lab
-        self._settings = environment.kubelet
-        self._memory = environment.memory
-        self._authority = environment.authority
-        self._processes = environment.processes
-        self._events = environment.events
+        super().__init__(environment)
         self._power_lock = environment.power_lock
         self._managers: dict[str, ServiceManager] = {}
-        self._nodes: dict[str, RunningNode] = {}
+        self._pids: dict[str, int] = {}
         self._without_kubelet: set[str] = set()
         self._unplugged: set[str] = set()
 
-    def get(self, name: str) -> RunningNode:
-        """Return a node by name. Raises Problem if the lab has no such node."""
-        if name not in self._nodes:
-            raise Problem(f"no node {name!r}", f"lab {self._lab.lab}", f"it has: {', '.join(self._nodes)}")
-        return self._nodes[name]
+    def _find_pid(self, name: str) -> int | None:
+        return self._pids.get(name)
 
-    def all(self) -> list[RunningNode]:
-        """Return every node, on or off."""
-        return list(self._nodes.values())
-
-    def join(self, spec: NodeSpec) -> None:
-        """Write the node's seed and power it on, without its kubelet. Raises Problem, CommandFailed."""
-        check_node_name(spec.name)
-        if spec.name in self._nodes:
-            raise Problem(
-                f"a node named {spec.name} already exists", f"lab {self._lab.lab}", "choose another name"
-            )
+    def _create(self, spec: NodeSpec) -> None:
         if spec.shape != DEFAULT_SHAPE:
-            raise Problem(
-                f"no {spec.shape} for {spec.name}", f"lab {self._lab.lab}", "use a lab of virtual machines"
-            )
-        seed.write(self._home(spec), self._lab, spec, self._authority, self._settings)
-        self._nodes[spec.name] = RunningNode(spec, None)
-        self._managers[spec.name] = self._service_manager(spec)
+            raise self._problem(f"no {spec.shape} for {spec.name}", "use a lab of virtual machines")
+        seed.write(self._home(spec.name), self._lab, spec, self._authority, self._settings)
+        self._specs[spec.name] = spec
+        self._managers[spec.name] = self._service_manager(spec.name)
         self.boot(spec.name)
 
     def boot(self, name: str) -> None:
         """Create new namespaces, boot id and links, and start sshd. Raises Problem if the node is on."""
         node = self.get(name)
         if node.pid is not None:
-            raise Problem(f"node {name} is on already", f"lab {self._lab.lab}", "power it off first")
-        _overwrite(self._home(node.spec) / "boot_id", f"{uuid.uuid4()}\n")
+            raise self._problem(f"node {name} is on already", "power it off first")
+        _overwrite(self._home(name) / "boot_id", f"{uuid.uuid4()}\n")
         child = self._processes.start(f"node-{name}", self._first_process(node.spec), node=name)
         try:
             pid = _child_of(child.pid, name, self._lab.lab)
@@ -107,8 +87,8 @@ class ProcessNodes:
         except BaseException:
             self._end(node.spec)
             raise
-        (self._home(node.spec) / "network-up").touch()
-        self._nodes[name] = RunningNode(node.spec, pid)
+        (self._home(name) / "network-up").touch()
+        self._pids[name] = pid
         self._events.write("machine", node=name, step="booted")
 
     def start_kubelet(self, name: str) -> None:
@@ -121,19 +101,6 @@ class ProcessNodes:
         argv = [*enter(pid), "sh", "-c", _WAIT_FOR_SEED, *self._kubelet(node.spec)]
         self._processes.start(f"kubelet-{name}", argv, node=name, env=env)
 
-    def power(self, name: str, action: PowerAction) -> None:
-        """Do a power action to the node. Raises Problem."""
-        actions: Mapping[PowerAction, Callable[[str], None]] = {
-            "off": self.power_off,
-            "on": self.power_on,
-            "freeze": self.freeze,
-            "reset": self.reset,
-            "thaw": self.thaw,
-            "link-down": self.link_down,
-            "link-up": self.link_up,
-        }
-        actions[action](name)
-
     def power_off(self, name: str) -> None:
         """Set the links down, so that no peer gets a FIN, then kill the PID namespace, if it runs."""
         node = self.get(name)
@@ -142,8 +109,8 @@ class ProcessNodes:
         network.set_links(node.spec, network.BRIDGES, "down")
         self._end(node.spec)
         self._without_kubelet.discard(name)
-        self._nodes[name] = RunningNode(node.spec, None)
-        (self._home(node.spec) / "network-up").unlink(missing_ok=True)
+        self._pids.pop(name, None)
+        (self._home(name) / "network-up").unlink(missing_ok=True)
         self._events.write("machine", node=name, step="powered-off")
 
     def power_on(self, name: str) -> None:
@@ -185,19 +152,10 @@ class ProcessNodes:
             self.start_kubelet(name)
             self._without_kubelet.discard(name)
 
-    def link_down(self, name: str) -> None:
-        """Set the lab's end of `data` down, now and at each boot."""
-        self.get(name)
-        self._unplugged.add(name)
-        self._set_data_link(name, "down")
-
-    def link_up(self, name: str) -> None:
-        """Set the lab's end of `data` up."""
-        self._unplugged.discard(name)
-        self._set_data_link(name, "up")
-
-    def _set_data_link(self, name: str, state: Literal["up", "down"]) -> None:
+    def set_link(self, name: str, state: LinkState) -> None:
+        """Set the lab's end of `data` up or down, now and at each boot."""
         node = self.get(name)
+        (self._unplugged.add if state == "down" else self._unplugged.discard)(name)
         if node.pid is not None:
             network.set_links(node.spec, ["data"], state)
         self._events.write("machine", node=name, step=f"link-{state}")
@@ -224,23 +182,20 @@ class ProcessNodes:
         if component in self._processes.pids():
             return
         spec = self.get(name).spec
-        inside = self._home(spec) / "run" / "node"
+        inside = self._home(spec.name) / "run" / "node"
         argv = [*enter(pid), *seed.kube_proxy_command(self._lab, spec, inside, self._authority)]
         self._processes.start(component, argv, node=name, env={"GOMAXPROCS": "1"})
         self._events.write("machine", node=name, step="proxy-started")
 
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it, with its files: another may get its name."""
-        home = self._home(self.get(name).spec)
+        home = self._home(self.get(name).spec.name)
         self.power_off(name)
         self._unplugged.discard(name)
-        del self._nodes[name]
+        del self._specs[name]
         self._managers.pop(name).close()
         # Dying processes may still write files.
         retry_on(lambda: shutil.rmtree(home), OSError, timeout_s=_REMOVE_TIMEOUT_S)
-
-    def prepare(self) -> None:
-        """Do nothing: namespaces need no preparation."""
 
     def wait_up(self, name: str) -> None:
         """Wait until the node's sshd listens; do nothing if it is off. Raises Problem."""
@@ -253,22 +208,13 @@ class ProcessNodes:
             )
         except OSError as error:
             message = f"no sshd on {name} after {_SSHD_TIMEOUT_S:g} s: {error}"
-            raise Problem(message, f"lab {self._lab.lab}", f"see node-{name}.log") from error
+            raise self._problem(message, f"see node-{name}.log") from error
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """Return a shell of the node that does not use its sshd."""
         return NamespaceShell(self, name, power_lock)
 
-    def owner(self, spec: NodeSpec) -> str:
-        """Return an empty owner: only the lab knows the node."""
-        del spec
-        return ""
-
-    def runs_on_kvm(self) -> None:
-        return None
-
-    def _service_manager(self, spec: NodeSpec) -> ServiceManager:
-        name = spec.name
+    def _service_manager(self, name: str) -> ServiceManager:
         units = {
             "kubelet.service": Unit(
                 partial(self.kubelet_on, name), partial(self.kubelet_off, name), self._runs(f"kubelet-{name}")
@@ -277,7 +223,7 @@ class ProcessNodes:
                 partial(self.proxy_on, name), partial(self.proxy_off, name), self._runs(f"kube-proxy-{name}")
             ),
         }
-        return ServiceManager(self._home(spec) / "run" / "node", units, self._power_lock(name))
+        return ServiceManager(self._home(name) / "run" / "node", units, self._power_lock(name))
 
     def _runs(self, component: str) -> Callable[[], bool]:
         return lambda: component in self._processes.pids()
@@ -285,7 +231,7 @@ class ProcessNodes:
     def _pid(self, name: str) -> int:
         node = self.get(name)
         if node.pid is None:
-            raise Problem(f"node {name} is off", f"lab {self._lab.lab}", "power it on first")
+            raise self._problem(f"node {name} is off", "power it on first")
         return node.pid
 
     def _outer_processes(self, name: str) -> list[int]:
@@ -314,12 +260,9 @@ class ProcessNodes:
         self._processes.kill(f"node-{spec.name}")
         network.disconnect_node(spec)
 
-    def _home(self, spec: NodeSpec) -> Path:
-        return self._memory / "nodes" / spec.name
-
     def _first_process(self, spec: NodeSpec) -> list[str]:
         """Return the command that mounts the seed in new namespaces and runs sshd as first process."""
-        home = shlex.quote(str(self._home(spec)))
+        home = shlex.quote(str(self._home(spec.name)))
         script = "\n".join(
             [
                 "set -e",
@@ -337,7 +280,7 @@ class ProcessNodes:
         return ["unshare", *namespaces, "--", "bash", "-c", script]
 
     def _kubelet(self, spec: NodeSpec) -> list[str]:
-        drop_ins = sorted((self._home(spec) / _DROP_INS).glob("*.conf"))
+        drop_ins = sorted((self._home(spec.name) / _DROP_INS).glob("*.conf"))
         configs = [config for drop_in in drop_ins for config in _CONFIG.findall(drop_in.read_text())]
         return [
             self._lab.kubelet(spec, HOLLOW),

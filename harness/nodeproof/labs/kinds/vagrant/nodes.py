@@ -25,7 +25,6 @@ from nodeproof.labs.kinds.libvirt import box, seed
 from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, network_xml, tag_xml
 from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
-from nodeproof.model.problem import Problem
 
 Json = Any
 
@@ -287,10 +286,10 @@ class VagrantNodes(Guests):
             machine_id = self._vagrant.machine_id(name)
             if not machine_id or machine_id != self._hypervisor.domains.uuid(name):
                 message = f"Vagrant's {name} is not a machine of this lab's libvirt ({machine_id or 'no id'})"
-                raise Problem(message, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
+                raise self._problem(message, "see `nodeproof logs vagrant`")
             if address != spec.control_address:
                 message = f"Vagrant finds {name} at {address}, its lease is {spec.control_address}"
-                raise Problem(message, f"lab {self._lab.lab}", "see `nodeproof logs vagrant`")
+                raise self._problem(message, "see `nodeproof logs vagrant`")
             self._hypervisor.domains.tag(name, tag_xml(self._lab.lab, spec.machine_id))
             self._expect_running(name)
             self._events.write("machine", node=name, step="up", detail=machine_id)
@@ -343,7 +342,7 @@ class VagrantNodes(Guests):
         except proc.CommandFailed as failed:
             ended = f"ended with {failed.status}" if failed.status is not None else "did not end"
             message = f"vagrant: {description} {ended}"
-            raise Problem(message, f"lab {self._lab.lab}", "its last lines follow", failed.output) from failed
+            raise self._problem(message, "its last lines follow", failed.output) from failed
 
 
 def _last(failed: proc.CommandFailed) -> str:
