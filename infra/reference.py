@@ -30,7 +30,7 @@ def commands_page() -> str:
     return "\n".join(
         [
             f"# Commands\n\n{GENERATED}\n",
-            "Exit codes are in [README.md](../README.md#exit-codes), the words of scenarios in "
+            "Exit codes are in [verdicts.md](verdicts.md#exit-codes), the words of scenarios in "
             "[words.md](words.md).\n",
             f"## nodeproof\n\nBefore a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}\n",
             "".join(map(_command, cli.COMMANDS)),
