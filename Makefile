@@ -41,7 +41,7 @@ fmt: setup ## format what ruff formats
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
-docs: setup ## docs/claims.md, docs/words.md and docs/commands.md, from the code
+docs: setup ## the pages on claims, words and commands, from the code
 	@$(BIN)/python -m infra.docs
 
 # Not --quiet: --strict would not see the warnings.

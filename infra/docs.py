@@ -1,4 +1,4 @@
-"""`python -m infra.docs [--check]`: write docs/claims.md, docs/words.md and docs/commands.md from the code.
+"""`python -m infra.docs [--check]`: write the generated pages of docs: claims, words, commands.
 
 With --check nothing is written, and a stale page is an error.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from infra.reference import commands_page
+from infra.reference import command_pages
 from infra.tables import GENERATED, table
 from nodeproof import scenario
 from nodeproof.actions.action import Action
@@ -35,42 +35,54 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 def main() -> int:
     """Write or check all pages; return 1 if one is stale."""
     check, stale = "--check" in sys.argv[1:], []
-    pages = {"claims.md": claims_page, "words.md": words_page, "commands.md": commands_page}
-    for name, page in pages.items():
-        text = page()
+    pages = {**claim_pages(), "words.md": words_page(), **command_pages()}
+    for name, text in pages.items():
         path = DOCS / name
         if path.exists() and path.read_text() == text:
             continue
-        if check:
-            stale.append(name)
-        else:
+        stale.append(name)
+        if not check:
             path.write_text(text)
-    if stale:
+    for path in (DOCS / "claims").iterdir():
+        # The page of an area that no claim has any more.
+        if f"claims/{path.name}" not in pages:
+            stale.append(f"claims/{path.name}")
+            if not check:
+                path.unlink()
+    if check and stale:
         print(f"docs: stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
-    return 1 if stale else 0
+    return 1 if check and stale else 0
 
 
-def claims_page() -> str:
-    """Return the page of all claims with their status, by area."""
+def claim_pages() -> Mapping[str, str]:
+    """Return the page of each area with its claims and their status, and the page of all areas."""
     claims, judged_by = collected()
     proven = {claim: sorted(files) for claim, files in judged_by.items()}
     areas: dict[str, list[Claim]] = {}
     for claim in claims.values():
         areas.setdefault(claim.area, []).append(claim)
-    judged = sum(claim.status == "judged" for claim in claims.values())
-    parts = [
-        f"# Claims\n\n{GENERATED}\n",
-        f"{len(claims)} claims: statements of the Nodes page, and behaviour of the code that the page leaves "
-        f"out. {judged} of them are judged; `nodeproof claims` lists the kinds of lab and the profiles. Tier "
-        "is the least kind of node that proves it. More about each is in `scenarios/claims/`.\n",
-    ]
+    pages, rows = {}, []
     for area, entries in sorted(areas.items()):
-        rows = [
+        lines = [
             (f"`{claim.id}`", claim.statement, claim.tier, _status(claim, proven.get(claim.id, ())))
             for claim in entries
         ]
-        parts.append(f"## {area}\n\n{table(('claim', 'statement', 'tier', 'status'), rows)}\n")
-    return "\n".join(parts)
+        body = table(("claim", "statement", "tier", "status"), lines)
+        pages[f"claims/{area}.md"] = f"# Claims: {area}\n\n{GENERATED}\n\n{body}\n"
+        rows.append((f"[{area}](claims/{area}.md)", str(len(entries)), str(_judged(entries))))
+    pages["claims.md"] = (
+        f"# Claims\n\n{GENERATED}\n\n"
+        f"{len(claims)} claims: statements of the Nodes page, and behaviour of the code that the page leaves "
+        f"out. {_judged(claims.values())} of them are judged; `nodeproof claims` lists the kinds of lab and "
+        "the profiles. Tier is the least kind of node that proves it. More about each is in "
+        "`scenarios/claims/`.\n\n"
+        f"{table(('area', 'claims', 'judged'), rows)}\n"
+    )
+    return pages
+
+
+def _judged(claims: Iterable[Claim]) -> int:
+    return sum(claim.status == "judged" for claim in claims)
 
 
 def _status(claim: Claim, files: Sequence[str]) -> str:

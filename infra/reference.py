@@ -1,4 +1,4 @@
-"""The page docs/commands.md: all commands and their options, the options of runs, and make's targets."""
+"""The pages of all commands and their options, of the options of runs, and of make's targets."""
 
 from __future__ import annotations
 
@@ -21,32 +21,42 @@ _USED = re.compile(r"\$\(([A-Z_]+)[:)]")
 _MAKE_VARIABLES = frozenset({"MAKE", "MAKEFILE_LIST"})
 
 
-def commands_page() -> str:
-    """Return the page, generated from the parsers and the Makefile."""
+def command_pages() -> Mapping[str, str]:
+    """Return the pages, generated from the parsers and the Makefile."""
     parser = _Parser()
     plugin.pytest_addoption(cast("pytest.Parser", parser))
     options = [(f"`{name}{_value(how)}`", str(how.get("help", ""))) for name, how in parser.options.items()]
     settings = [(f"`{name}`", help_text) for name, help_text in parser.settings.items()]
-    return "\n".join(
-        [
-            f"# Commands\n\n{GENERATED}\n",
-            "Exit codes are in [README.md](../README.md#exit-codes), the words of scenarios in "
-            "[words.md](words.md).\n",
-            f"## nodeproof\n\nBefore a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}\n",
-            "".join(map(_command, cli.COMMANDS)),
-            "## Options of runs\n\nFor `nodeproof run`, `nodeproof plan` and pytest, beside pytest's own.\n\n"
-            f"{table(('option', 'what'), options)}\n",
-            f"In pytest's configuration:\n\n{table(('setting', 'what'), settings)}\n",
-            "## make\n\nVariables follow the target, as in `make soak N=3`; defaults are given below.\n",
-            f"{table(('target', 'takes', 'what'), _targets(_MAKEFILE.read_text()))}\n",
-        ]
+    commands = (
+        "Exit codes are in [verdicts.md](verdicts.md#exit-codes), the words of scenarios in "
+        "[words.md](words.md), the [options of runs](commands/options.md) and [make](commands/make.md) on "
+        f"pages of their own.\n\nBefore a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}\n\n"
+        f"{''.join(map(_command, cli.COMMANDS)).rstrip()}"
     )
+    runs = (
+        "For `nodeproof run`, `nodeproof plan` and pytest, beside pytest's own.\n\n"
+        f"{table(('option', 'what'), options)}\n\n"
+        f"In pytest's configuration:\n\n{table(('setting', 'what'), settings)}"
+    )
+    make = (
+        "Variables follow the target, as in `make soak N=3`; defaults are given below.\n\n"
+        f"{table(('target', 'takes', 'what'), _targets(_MAKEFILE.read_text()))}"
+    )
+    return {
+        "commands.md": _page("Commands", commands),
+        "commands/options.md": _page("Options of runs", runs),
+        "commands/make.md": _page("Targets of make", make),
+    }
+
+
+def _page(title: str, body: str) -> str:
+    return f"# {title}\n\n{GENERATED}\n\n{body}\n"
 
 
 def _command(command: Command) -> str:
     rows = _rows(command.arguments)
     arguments = f"{table(('argument', 'what'), rows)}\n\n" if rows else ""
-    return f"### nodeproof {command.name}\n\n{command.description}\n\n{arguments}"
+    return f"## nodeproof {command.name}\n\n{command.description}\n\n{arguments}"
 
 
 def _rows(arguments: Iterable[Argument]) -> list[tuple[str, str]]:

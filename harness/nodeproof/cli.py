@@ -170,7 +170,7 @@ COMMANDS = (
         "run scenarios, and write verdicts and the report site",
         (Argument("--no-site", action="store_true", help="write no report site"),),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
-        "(all of them: docs/commands.md).",
+        "(all of them: docs/commands/options.md).",
         passes_on=True,
         group=SCENARIOS,
         example="--claim partition.terminating",

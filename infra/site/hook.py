@@ -9,7 +9,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 Json = Any
-PAGES = ("*.md", "docs/**/*.*", "infra/*/README.md", "infra/topology/*.yaml", "infra/site/*.js")
+PAGES = (
+    "*.md",
+    "docs/**/*.*",
+    "infra/*/README.md",
+    "infra/ci/*",
+    "infra/topology/*.yaml",
+    "infra/site/*.[cj]s*",
+)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
