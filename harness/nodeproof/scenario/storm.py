@@ -44,7 +44,6 @@ def run(lab: Lab, schedule: Schedule) -> Injection:
     At most `MAX_ACTIVE` nodes have a fault at once: the oldest fault is healed for the next one, and so is
     one of the same target. A recording must be running.
     """
-    schedule.check_targets(len(lab.targets), "--schedule")
     storm = _Storm(lab)
     with ExitStack() as contexts:
         contexts.callback(storm.heal_all)
