@@ -1,8 +1,8 @@
 """Random faults for some minutes; what must hold whatever they are."""
 
 from nodeproof.model.schedule import Schedule
-from nodeproof.scenario import Expectations, Lab, checks, needs, storm, windows
-from nodeproof.scenario.kubernetes import UNREACHABLE, tolerates, workload
+from nodeproof.scenario import Expectations, Lab, checks, faults, needs, storm, windows
+from nodeproof.scenario.kubernetes import STATIC_PODS, mirror_pod
 
 
 @needs(
@@ -13,13 +13,12 @@ from nodeproof.scenario.kubernetes import UNREACHABLE, tolerates, workload
     duration_s="G + 300",
 )
 def test_invariants_hold_in_a_storm(lab: Lab, claim: Expectations, schedule: Schedule) -> None:
-    deployment = workload("Deployment", replicas=4, tolerations=[tolerates(UNREACHABLE, lab.toleration_s)])
-    daemons = workload("DaemonSet")
+    workloads, static = storm.new_workloads(lab), mirror_pod(lab.target)
+    with_static_pods = faults.kubelet_settings(lab.target, staticPodPath=STATIC_PODS)
 
-    with lab.record():
-        for controller in (deployment, daemons):
-            lab.run(controller.make)
-        last_fault = storm.run(lab, schedule)
+    with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods):
+        workloads.make(lab)
+        last_fault = storm.run(lab, schedule, workloads)
         claim("storm.recovers").expect(
             checks.settled(windows.up_to(f"G + {lab.toleration_s} + 60"), after=last_fault.healed_at)
         )
