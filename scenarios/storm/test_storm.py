@@ -19,9 +19,19 @@ def test_invariants_hold_in_a_storm(lab: Lab, claim: Expectations, schedule: Sch
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods):
         workloads.make(lab)
         last_fault = storm.run(lab, schedule, workloads)
-        claim("storm.recovers").expect(
-            checks.settled(windows.up_to(f"G + {lab.toleration_s} + 60"), after=last_fault.healed_at)
+        in_time = windows.up_to(f"G + {lab.toleration_s} + 60")
+        claim("storm.recovers").expect(checks.settled(in_time, after=last_fault.healed_at))
+        claim("storm.replicas-recover").expect(
+            checks.replicas_available(
+                in_time, after=last_fault.healed_at, replicas=workloads.replicas(len(lab.nodes()))
+            )
         )
         claim("storm.known-while-heard").expect_later(checks.known_while_heard())
         claim("storm.evicted-when-due").expect_later(checks.evicted_when_due())
         claim("storm.bound-to-open-nodes").expect_later(checks.bound_to_open_nodes())
+        claim("storm.taints-follow-ready").expect_later(checks.taints_follow_ready())
+        claim("storm.evicted-in-time").expect_later(checks.evicted_in_time())
+        claim("storm.removed-by-kubelet").expect_later(checks.removed_by_kubelet())
+        claim("storm.phase-forward").expect_later(checks.phase_forward())
+        budgeted = workloads.stateful_set.name
+        claim("storm.budget-kept").expect_later(checks.budget_kept(budgeted, storm.MIN_AVAILABLE))

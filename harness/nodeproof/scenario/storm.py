@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +58,14 @@ class Workloads:
         for workload in (self.deployment, self.stateful_set, self.daemon_set, self.job):
             lab.run(workload.make)
         lab.run(actions.disruption_budget(self.stateful_set, min_available=BUDGET))
+
+    def replicas(self, nodes: int) -> Mapping[str, int]:
+        """Return how many pods each workload must have, but the Job, which waits before it replaces one."""
+        return {
+            self.deployment.name: REPLICAS,
+            self.stateful_set.name: STATEFUL,
+            self.daemon_set.name: nodes,
+        }
 
     def change(self, lab: Lab, number: int, step: Step) -> None:
         """Change a workload as a step wants it."""
