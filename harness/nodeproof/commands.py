@@ -84,7 +84,7 @@ def storm(arguments: argparse.Namespace, rest: list[str]) -> int:
     from nodeproof.report import rundir
 
     source = arguments.schedule or f"{arguments.minutes:g}"
-    options = [f"--storm={source}", f"--seed={arguments.seed}", "--numprocesses=0", *rest]
+    options = [f"--storm={source}", f"--storm-seed={arguments.seed}", "--numprocesses=0", *rest]
     statuses, deviating = [], 0
     for _number in range(arguments.times):
         status, folder = _run(arguments, options)

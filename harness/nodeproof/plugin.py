@@ -104,7 +104,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--storm", default="", metavar="MINUTES|FILE",
         help="run the storm: random faults for so many minutes, or those of a schedule.json or a run",
     )  # fmt: skip
-    group.addoption("--seed", type=int, default=0, metavar="N", help="seed of the storm's random faults")
+    group.addoption(
+        "--storm-seed", type=int, default=0, metavar="N", help="seed of the storm's random faults"
+    )
     group.addoption(
         "--times", default="", metavar="FILE",
         help="times.json to plan by, instead of earlier runs; must be the same for all shards",

@@ -49,7 +49,8 @@ def test_node_stays_unreachable_during_upgrade_and_recovers(lab: Lab, claim: Exp
     node = lab.target
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
-    known = node.became({"status": {"conditions": [{"type": "Ready", "status": {"$not": "Unknown"}}]}})
+    not_unknown = {"status": {"conditions": [{"type": "Ready", "status": {"$not": "Unknown"}}]}}
+    end_of_unknown = node.became(not_unknown)
 
     with lab.record(), ExitStack() as upgrade:
         with lab.inject(faults.partition(node)) as fault:
@@ -62,7 +63,7 @@ def test_node_stays_unreachable_during_upgrade_and_recovers(lab: Lab, claim: Exp
                 within=windows.taint_pass(),
                 after=started,
             )
-            claim("monitoring.unknown-reason").expect_later(known.never_after(started, STAYS))
+            claim("monitoring.unknown-reason").expect_later(end_of_unknown.never_after(started, STAYS))
             claim("partition.no-force-delete").never(pod.removal, throughout=STAYS, after=started)
         ready = moments.first_after(node.ready, after=fault.healing_at)
         claim("monitoring.recovery").expect(ready, within=windows.recovery(), after=fault.healing_at)

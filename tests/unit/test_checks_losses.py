@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeproof.checks import checks, invariants, moments, observations, repeated, timing, witnessed
+from nodeproof.checks import (
+    checks,
+    invariants,
+    moments,
+    observations,
+    pod_invariants,
+    recovery,
+    repeated,
+    timing,
+    witnessed,
+)
 from nodeproof.checks.judge import judge
 from nodeproof.checks.settings import default_of
 from nodeproof.model import window as windows
@@ -281,7 +291,15 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "known-while-heard": [invariants.known_while_heard()],
     "evicted-when-due": [invariants.evicted_when_due()],
     "bound-to-open-nodes": [invariants.bound_to_open_nodes()],
-    "settled": [invariants.settled(windows.up_to(20.0), after=HEALING)],
+    "settled": [recovery.settled(windows.up_to(20.0), after=HEALING)],
+    "taints-follow-ready": [invariants.taints_follow_ready()],
+    "evicted-in-time": [pod_invariants.evicted_in_time()],
+    "removed-by-kubelet": [pod_invariants.removed_by_kubelet()],
+    "phase-forward": [pod_invariants.phase_forward()],
+    "budget-kept": [pod_invariants.budget_kept("probe-1", 0)],
+    "replicas-available": [
+        recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={"probe-1": 0})
+    ],
 }
 Words = Sequence[tuple[str, float]]
 TENTHS = st.integers(50, 500).map(lambda tenths: tenths / 10)

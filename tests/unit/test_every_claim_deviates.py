@@ -21,7 +21,11 @@ REASONS = {
     "non-graceful.force-detach-disable": "as above",
     **{
         f"storm.{name}": "takes minutes: falls in unit tests, and by a bug (infra/bugs/storm.yaml)"
-        for name in ("known-while-heard", "evicted-when-due", "bound-to-open-nodes", "recovers")
+        for name in (
+            *("known-while-heard", "evicted-when-due", "bound-to-open-nodes", "recovers"),
+            *("taints-follow-ready", "evicted-in-time", "removed-by-kubelet", "phase-forward"),
+            *("budget-kept", "replicas-recover"),
+        )
     },
 }
 """Why a claim falls in no such test."""

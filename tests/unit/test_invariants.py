@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nodeproof.checks import invariants
+from nodeproof.checks import invariants, pod_invariants, recovery
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.judgment import Check
 from tests.unit.histories import GRACE_S, NAMESPACE, NODE, POD, TOLERATION_S, Story, partition
 from tests.unit.sample_checks import HEALING, assert_verdict, run
 
@@ -113,17 +114,156 @@ def test_nodes_are_ready_and_open_in_time(ready_t: float, untainted_t: float, la
     for t, change in sorted(((ready_t, "ready"), (untainted_t, "untainted"))):
         story = story.condition(t, "True") if change == "ready" else story.untaint(t)
     story.remove(52.0, "pods", NAMESPACE, POD)
-    check = invariants.settled(windows.up_to(20.0), after=HEALING)
+    check = recovery.settled(windows.up_to(20.0), after=HEALING)
     assert_verdict(run(check, story.fence(90.0)), label)
 
 
 def test_node_that_stays_tainted_has_not_recovered() -> None:
     story = partition().fault(45.0, "healing").condition(50.0, "True").remove(52.0, "pods", NAMESPACE, POD)
-    check = invariants.settled(windows.up_to(20.0), after=HEALING)
+    check = recovery.settled(windows.up_to(20.0), after=HEALING)
     assert_verdict(run(check, story.fence(90.0)), "deviates", "had the taint", UNREACHABLE)
 
 
 def test_recording_that_ends_too_early_proves_no_recovery() -> None:
     story = partition().fault(45.0, "healing")
-    check = invariants.settled(windows.up_to(60.0), after=HEALING)
+    check = recovery.settled(windows.up_to(60.0), after=HEALING)
     assert_verdict(run(check, story.fence(50.0)), "unproven: gap", "when the recording ended")
+
+
+@pytest.mark.parametrize(("agreed_s", "label"), [(0.5, "conforms"), (9.0, "deviates"), (None, "deviates")])
+def test_taints_follow_a_lasting_change_of_ready(agreed_s: float | None, label: str) -> None:
+    story = Story().condition(30.0, "Unknown")
+    if agreed_s is not None:
+        story.taint(30.0 + agreed_s, effect="NoSchedule")
+    assert_verdict(run(invariants.taints_follow_ready(), story.fence(60.0)), label, NODE)
+
+
+def test_taint_that_a_ready_node_keeps_deviates() -> None:
+    story = Story().condition(30.0, "Unknown").taint(30.2, effect="NoSchedule").condition(45.0, "True")
+    assert_verdict(run(invariants.taints_follow_ready(), story.fence(60.0)), "deviates", "Ready=True")
+
+
+def test_stopped_controller_manager_owes_no_taints() -> None:
+    story = stopped_manager(Story(), 29.0, 31.0).condition(30.0, "Unknown").fence(60.0)
+    assert_verdict(run(invariants.taints_follow_ready(), story), "unproven: no-anchor")
+
+
+def stopped_manager(story: Story, since_t: float, until_t: float) -> Story:
+    fault = {"fault": "power-off", "node": "kube-controller-manager"}
+    for t, step in ((since_t, "injecting"), (since_t + 0.1, "injected"), (until_t, "healed")):
+        story.say(t, "fault", id="off", fault=fault, node=fault["node"], step=step)
+    return story
+
+
+def cut_off(story: Story, since_t: float, until_t: float) -> Story:
+    fault = {"fault": "partition", "node": NODE}
+    for t, step in ((since_t, "injected"), (until_t, "healing")):
+        story.say(t, "fault", id="lost", fault=fault, node=NODE, step=step)
+    return story
+
+
+def tolerant(toleration_s: float | None) -> Story:
+    """Return a story of a pod that tolerates the taint unreachable for so long, or for ever."""
+    story = Story().pod(1.0)
+    pod = story.object("pods", NAMESPACE, POD)
+    seconds = {} if toleration_s is None else {"tolerationSeconds": toleration_s}
+    pod["spec"]["tolerations"] = [{"key": UNREACHABLE, "operator": "Exists", **seconds}]
+    return story.change(1.05, "pods", NAMESPACE, POD, pod).bind(1.1)
+
+
+@pytest.mark.parametrize(
+    ("toleration_s", "evicted_s", "label"),
+    [
+        (6.0, 6.2, "conforms"),
+        (6.0, 12.0, "deviates"),
+        (6.0, None, "deviates"),
+        (0.0, None, "deviates"),
+        (None, None, "unproven: no-anchor"),
+    ],
+)
+def test_pod_is_evicted_once_its_toleration_is_over(
+    toleration_s: float | None, evicted_s: float | None, label: str
+) -> None:
+    story = tolerant(toleration_s).taint(30.0)
+    if evicted_s is not None:
+        story.evict(30.0 + evicted_s)
+    assert_verdict(run(pod_invariants.evicted_in_time(), story.fence(60.0)), label)
+
+
+@pytest.mark.parametrize(("evicted_t", "label"), [(46.2, "conforms"), (55.0, "deviates")])
+def test_restarted_controller_manager_measures_the_toleration_again(evicted_t: float, label: str) -> None:
+    story = stopped_manager(tolerant(6.0).taint(30.0), 33.0, 35.0)
+    assert_verdict(run(pod_invariants.evicted_in_time(), story.evict(evicted_t).fence(60.0)), label)
+
+
+def test_taint_that_goes_before_the_toleration_is_over_is_no_occasion() -> None:
+    story = tolerant(6.0).taint(30.0).untaint(35.0)
+    assert_verdict(run(pod_invariants.evicted_in_time(), story.fence(60.0)), "unproven: no-anchor")
+
+
+@pytest.mark.parametrize(
+    ("removed_t", "label"),
+    [(30.5, "conforms"), (40.0, "deviates"), (55.0, "conforms"), (29.0, "unproven: no-anchor")],
+)
+def test_pod_of_a_lost_node_is_not_removed(removed_t: float, label: str) -> None:
+    story = cut_off(Story().pod(1.0).bind(1.1).evict(25.0), 30.0, 50.0)
+    story.remove(removed_t, "pods", NAMESPACE, POD)
+    assert_verdict(run(pod_invariants.removed_by_kubelet(), story.fence(60.0)), label)
+
+
+@pytest.mark.parametrize(
+    ("phases", "label"),
+    [
+        (("Pending", "Running", "Failed"), "conforms"),
+        (("Running", "Pending"), "deviates"),
+        (("Failed", "Running"), "deviates"),
+        (("Succeeded", "Failed"), "deviates"),
+        (("Pending", "Pending"), "unproven: no-anchor"),
+    ],
+)
+def test_phase_never_goes_back(phases: tuple[str, ...], label: str) -> None:
+    story = Story().pod(1.0)
+    pod = story.object("pods", NAMESPACE, POD)
+    for t, phase in enumerate(phases, 2):
+        story.change(float(t), "pods", NAMESPACE, POD, {**pod, "status": {"phase": phase}})
+    assert_verdict(run(pod_invariants.phase_forward(), story.fence(60.0)), label)
+
+
+WORKLOAD = "probe-set"
+
+
+def member(story: Story, t: float, name: str, ready: str = "True", **meta: object) -> Story:
+    """Write a pod of the workload."""
+    mark = {**MARK, "reason": "EvictionByEvictionAPI"}
+    conditions = [{"type": "Ready", "status": ready}, *([mark] if meta else [])]
+    body = {
+        "metadata": {"labels": {"workload": WORKLOAD}, **meta},
+        "spec": {"nodeName": NODE},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    return story.change(t, "pods", NAMESPACE, name, body)
+
+
+@pytest.mark.parametrize(("unready_t", "label"), [(None, "conforms"), (19.5, "conforms"), (12.0, "deviates")])
+def test_eviction_leaves_as_many_pods_as_the_budget_wants(unready_t: float | None, label: str) -> None:
+    story = Story()
+    for name in ("a", "b", "c"):
+        member(story, 2.0, name)
+    if unready_t is not None:
+        member(story, unready_t, "b", "False")
+    member(story, 20.0, "a", deletionTimestamp="2026-01-01T00:00:00Z")
+    check = pod_invariants.budget_kept(WORKLOAD, 2)
+    assert_verdict(run(check, story.fence(60.0)), label)
+
+
+def replicas() -> Check:
+    return recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={WORKLOAD: 2})
+
+
+@pytest.mark.parametrize(("ready_t", "label"), [(55.0, "conforms"), (85.0, "deviates"), (None, "deviates")])
+def test_all_replicas_are_available_in_time(ready_t: float | None, label: str) -> None:
+    story = partition().fault(45.0, "healing")
+    member(member(story, 46.0, "a"), 46.5, "b", "False")
+    if ready_t is not None:
+        member(story, ready_t, "b")
+    assert_verdict(run(replicas(), story.fence(90.0)), label)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import FIRST, KINDS, Schedule, generate
+from nodeproof.model.schedule import CHANGES, FIRST, KINDS, Schedule, generate
 
 Json = Any
 FEW = {"seed": 3, "steps": [{"fault": "partition", "target": 1, "duration_s": 2.0}]}
@@ -49,6 +49,7 @@ def test_hours_of_storm_have_every_kind_of_fault_and_none_too_often() -> None:
     kinds = [step.kind for step in steps]
     assert all(kind in kinds for kind in KINDS)
     assert all(kinds.count(kind) < len(kinds) / 5 for kind in KINDS)
+    assert {step.change for step in steps} == {*CHANGES}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,7 @@ def test_hours_of_storm_have_every_kind_of_fault_and_none_too_often() -> None:
         ({"target": -1}, "target is -1"),
         ({"delay_s": "soon"}, "delay_s is 'soon'"),
         ({"duration_s": -1}, "duration_s is -1"),
+        ({"change": "rename"}, "change is 'rename'"),
         ({"anchor": "dawn"}, "anchor is 'dawn'"),
         ({"anchor": "healed", "of": 0}, "of is 0"),
         ({"colour": "red"}, "colour"),

@@ -11,6 +11,7 @@ from nodeproof.actions.action import Action, ActionContext
 from nodeproof.actions.api import send_request
 from nodeproof.checks import moments
 from nodeproof.cluster import workloads
+from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, pod_spec, tolerates, witness_spec
 from nodeproof.model.cluster import UNREACHABLE
@@ -79,7 +80,11 @@ def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
 
 
 LABEL = "nodeproof.dev/workload"
-Kind = Literal["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]
+Kind = Literal["DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"]
+_REFUSED_BY_BUDGET, _NO_POD = 429, 404
+_IGNORES_DISRUPTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+_JOB = {"backoffLimit": 100, "podFailurePolicy": _IGNORES_DISRUPTIONS}
+"""It goes on, however many of its pods are lost."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,8 @@ class Workload:
     name: str
     make: Action[Observation]
     namespace: str = NAMESPACE
+    path: str = ""
+    """The path of its object."""
 
     @property
     def pods(self) -> Mapping[str, Json]:
@@ -146,21 +153,22 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
 
     Args:
         kind: The kind of the workload.
-        replicas: The number of pods; a DaemonSet ignores it.
+        replicas: The number of pods; a DaemonSet ignores it. A Job replaces those that it loses.
         namespace: The common namespace of all scenarios by default, or one of the scenario's own.
         **pod: Fields of the pods' spec.
     """
     name = _name()
     labels = {LABEL: name}
-    spec: dict[str, Json] = {
-        "selector": {"matchLabels": labels},
-    }
-    if kind != "DaemonSet":
+    spec: dict[str, Json] = {} if kind == "Job" else {"selector": {"matchLabels": labels}}
+    if kind == "Job":
+        spec |= {"parallelism": replicas, **_JOB}
+    elif kind != "DaemonSet":
         spec["replicas"] = replicas
     if kind == "StatefulSet":
         spec["serviceName"] = name
-    body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    path = f"/apis/apps/v1/namespaces/{namespace}/{kind.lower()}s"
+    group = "batch/v1" if kind == "Job" else "apps/v1"
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    path = f"/apis/{group}/namespaces/{namespace}/{kind.lower()}s"
 
     def make(context: ActionContext) -> Observation:
         pod_fields = pod | {"nodeSelector": {**context.lab.placement, **pod.get("nodeSelector", {})}}
@@ -170,7 +178,32 @@ def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod
             context.keep_clock(node)
         return send_request("POST", path, {**body, "spec": {**spec, "template": template}}).do(context)
 
-    return Workload(name, Action(f"POST {path}", make), namespace)
+    return Workload(name, Action(f"POST {path}", make), namespace, f"{path}/{name}")
+
+
+def scale(over: Workload, replicas: int) -> Action[Observation]:
+    """Set the number of a workload's pods."""
+    return send_request("PATCH", over.path, {"spec": {"replicas": replicas}})
+
+
+def roll_out(over: Workload, revision: str) -> Action[Observation]:
+    """Replace a workload's pods by those of another revision."""
+    template = {"metadata": {"annotations": {"nodeproof.dev/revision": revision}}}
+    return send_request("PATCH", over.path, {"spec": {"template": template}})
+
+
+def evict(pod: str) -> Action[None]:
+    """Request the eviction of a pod by its name; a budget may refuse it, or the pod may not exist."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+
+    def do(context: ActionContext) -> None:
+        try:
+            context.lab.cluster.api.create(f"{pods(NAMESPACE)}/{pod}/eviction", body)
+        except ApiError as error:
+            if error.status not in (_REFUSED_BY_BUDGET, _NO_POD):
+                raise
+
+    return Action(f"evict {pod}", do)
 
 
 def preferring(node: str) -> dict[str, Json]:

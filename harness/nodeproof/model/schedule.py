@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from nodeproof.model.problem import Problem
@@ -24,6 +24,8 @@ MAX_ACTIVE = 2
 TAINT_KEY = "nodeproof.dev/storm"
 COMPONENTS = ("kube-controller-manager", "kube-scheduler")
 """Components of the control plane that a storm may stop."""
+CHANGES = ("", "scale", "roll", "evict", "delete")
+"""What users do to the storm's workloads during a fault: nothing, or a change of one workload."""
 _HEALING_S = 4.0
 """Expected time (s) to heal a fault and prove it."""
 _NEXT_TO = 0.5
@@ -68,6 +70,7 @@ class Step:
         duration_s: how long it stays (s).
         toleration_s: tolerationSeconds of a pod that is created on the node before; -1 for ever.
         arguments: further arguments of the fault.
+        change: what happens to the storm's workloads during the fault, one of `CHANGES`.
     """
 
     fault: str
@@ -78,6 +81,7 @@ class Step:
     duration_s: float = 0.0
     toleration_s: int = -1
     arguments: Mapping[str, Json] = field(default_factory=dict)
+    change: str = ""
 
     @property
     def kind(self) -> Kind | None:
@@ -152,6 +156,8 @@ def _step(entry: Json, number: int, where: str) -> Step:
             or value < (-1 if name[0] == "t" else 0)
         ):
             raise _invalid(f"{name} is {value!r}", where)
+    if step.change not in CHANGES:
+        raise _invalid(f"change is {step.change!r}; use one of: {', '.join(CHANGES[1:])}", where)
     if step.anchor not in get_args(Anchor):
         raise _invalid(f"anchor is {step.anchor!r}; use one of: {', '.join(get_args(Anchor))}", where)
     is_target = step.target in COMPONENTS if isinstance(step.target, str) else type(step.target) is int
@@ -175,7 +181,7 @@ def generate(seed: int, duration_s: float, nodes: int, grace_s: float, toleratio
         grace_s: node monitor grace period (s).
         toleration_s: tolerationSeconds of the storm's pods (s).
     """
-    chance = random.Random(seed)  # noqa: S311
+    chance, changes = random.Random(seed), random.Random(f"changes {seed}")  # noqa: S311
     steps = _steps(chance, nodes, grace_s, toleration_s)
     taken: list[Step] = []
     expected = _Expected(grace_s)
@@ -183,7 +189,7 @@ def generate(seed: int, duration_s: float, nodes: int, grace_s: float, toleratio
         ended_t = expected.add(step)
         if ended_t > duration_s and taken:
             break
-        taken.append(step)
+        taken.append(replace(step, change=changes.choice(CHANGES)))
     return Schedule(seed, tuple(taken))
 
 

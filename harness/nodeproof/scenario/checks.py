@@ -2,6 +2,8 @@
 
 from nodeproof.checks.invariants import *
 from nodeproof.checks.observations import *
+from nodeproof.checks.pod_invariants import *
+from nodeproof.checks.recovery import *
 from nodeproof.checks.repeated import *
 from nodeproof.checks.settings import *
 from nodeproof.checks.timing import *

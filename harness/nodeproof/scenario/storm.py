@@ -1,26 +1,32 @@
-"""A storm: the faults of a schedule, each at its moment, on a cluster with pods of several tolerations."""
+"""A storm: the faults of a schedule, each at its moment, on a cluster with workloads that users change."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from nodeproof.actions import workloads as actions
+from nodeproof.actions.workloads import Workload
 from nodeproof.checks import moments
+from nodeproof.cluster.resources import NAMESPACE
+from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import tolerates
 from nodeproof.faults import Fault
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE
 from nodeproof.model.judgment import Moment
 from nodeproof.model.schedule import FIRST, MAX_ACTIVE, TAINT_KEY, Schedule, Step
 from nodeproof.safety.injector import Injection
-from nodeproof.scenario import faults
+from nodeproof.scenario import actions, faults
 from nodeproof.scenario.lab import Lab
 from nodeproof.scenario.node import Node
 from nodeproof.waiting import wait_until
 
+REPLICAS, STATEFUL = 4, 3
+"""Pods of the Deployment, to which a change may add one, and of the StatefulSet."""
+BUDGET, MIN_AVAILABLE = "60%", 2
+"""How much of the StatefulSet a budget keeps, and how many pods that is."""
 ANCHOR_TIMEOUT_S = 30.0
 """How long after the previous step (s) a step begins whose anchor has not occurred.
 
@@ -38,20 +44,68 @@ class _Active:
     due_t: float
 
 
-def run(lab: Lab, schedule: Schedule) -> Injection:
+@dataclass(frozen=True)
+class Workloads:
+    """The workloads of a storm, which users change."""
+
+    deployment: Workload
+    stateful_set: Workload
+    daemon_set: Workload
+    job: Workload
+
+    def make(self, lab: Lab) -> None:
+        """Create the workloads, and a budget of the StatefulSet."""
+        for workload in (self.deployment, self.stateful_set, self.daemon_set, self.job):
+            lab.run(workload.make)
+        lab.run(actions.disruption_budget(self.stateful_set, min_available=BUDGET))
+
+    def replicas(self, nodes: int) -> Mapping[str, int]:
+        """Return how many pods each workload must have, but the Job, which waits before it replaces one."""
+        return {
+            self.deployment.name: REPLICAS,
+            self.stateful_set.name: STATEFUL,
+            self.daemon_set.name: nodes,
+        }
+
+    def change(self, lab: Lab, number: int, step: Step) -> None:
+        """Change a workload as a step wants it."""
+        pod = f"{self.stateful_set.name}-{number % STATEFUL}"
+        match step.change:
+            case "scale":
+                lab.run(actions.scale(self.deployment, REPLICAS + number % 2))
+            case "roll":
+                lab.run(actions.roll_out(self.deployment, str(number)))
+            case "evict":
+                lab.run(actions.evict(pod))
+            case "delete":
+                lab.run(actions.send_request("DELETE", pod_path(NAMESPACE, pod)))
+
+
+def new_workloads(lab: Lab) -> Workloads:
+    """Return new workloads; those with an identity or a budget tolerate a lost node for longer."""
+    short, long = ([tolerates(UNREACHABLE, times * lab.toleration_s)] for times in (1, 2))
+    return Workloads(
+        actions.workload("Deployment", replicas=REPLICAS, tolerations=short),
+        actions.workload("StatefulSet", replicas=STATEFUL, tolerations=long),
+        actions.workload("DaemonSet"),
+        actions.workload("Job", replicas=2, tolerations=short, restartPolicy="Never"),
+    )
+
+
+def run(lab: Lab, schedule: Schedule, workloads: Workloads) -> Injection:
     """Inject and heal the faults of a schedule, and return the one that was healed last.
 
     At most `MAX_ACTIVE` nodes have a fault at once: the oldest fault is healed for the next one, and so is
     one of the same target. A recording must be running.
     """
-    schedule.check_targets(len(lab.targets), "--schedule")
     storm = _Storm(lab)
     with ExitStack() as contexts:
         contexts.callback(storm.heal_all)
-        for step in schedule.steps:
+        for number, step in enumerate(schedule.steps):
             storm.wait_for_turn(step)
             storm.make_room(step)
             storm.inject(step)
+            workloads.change(lab, number, step)
         storm.heal_when_due()
     return storm.injections[storm.last]
 

@@ -41,7 +41,7 @@ def schedule_for(config: pytest.Config, lab: Lab, folder: Path) -> Schedule:
     Raises:
         Problem: The file that the option names is invalid for this lab.
     """
-    schedule = _schedule(config.getoption("storm"), config.getoption("seed"), lab)
+    schedule = _schedule(config.getoption("storm"), config.getoption("storm_seed"), lab)
     rundir.write_json(folder / FILE, schedule.to_json())
     return schedule
 

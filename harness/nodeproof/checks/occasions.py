@@ -1,0 +1,184 @@
+"""Occasions: times of a recording at which an invariant could have been broken, and how they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from nodeproof.checks import moments
+from nodeproof.checks.checks import Times
+from nodeproof.checks.placing import Case, Measurement
+from nodeproof.model.cluster import Configuration
+from nodeproof.model.history import History, Version
+from nodeproof.model.slack import Span
+from nodeproof.model.verdict import Measured
+
+Json = Any
+Args = Mapping[str, Json]
+FOR_EVER = float("inf")
+_CATCH_UP_S = 5.0
+"""Time (s) that a restarted controller manager may take to fill its caches and to catch up."""
+_ISOLATING = ("partition", "power-off", "freeze", "link-down", "unit-down")
+"""Faults of a storm that keep a kubelet from the API server."""
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """A time (s) at which an invariant could have been broken.
+
+    Args:
+        t: when.
+        text: what occurred.
+        margin_s: how much earlier, or longer, it would have to be to break the invariant (s); negative if it
+            did.
+        lasted_s: for how long (s) before it nothing may have been missed.
+    """
+
+    t: float
+    text: str
+    margin_s: float
+    lasted_s: float = 0.0
+
+    @property
+    def span(self) -> Span:
+        """The time that it was read from."""
+        return Span(self.t - self.lasted_s, self.t)
+
+
+Find = Callable[[History, float, Configuration], Iterator[Occasion]]
+"""Returns the occasions of a recording with this slack (s)."""
+
+
+def times_of(find: Find) -> Callable[[History, Args, Configuration], Times]:
+    """Return the function that gives the times of the occasions, whose slack counts.
+
+    An occasion with a margin without end depends on the order of events alone.
+    """
+
+    def times(history: History, _args: Args, configuration: Configuration) -> Times:
+        occasions = find(history, 0.0, configuration)
+        return [occasion.span for occasion in occasions if occasion.margin_s < FOR_EVER]
+
+    return times
+
+
+def measure(case: Case, find: Find, premise: str, *resources: str) -> Measurement:
+    """Return the measurement of an invariant by the occasion that came closest to breaking it."""
+    history, slack_s = case.history, case.context.slack_s
+    occasions = list(find(history, slack_s, case.context.configuration))
+    if not occasions:
+        return Measurement(f"not met: {premise}", code="no-anchor")
+    closest = min(occasions, key=lambda occasion: occasion.margin_s)
+    measured, read = Measured(float(len(occasions)), "occasions"), Span(history.began_t, history.ended_t)
+    if closest.margin_s < -slack_s:
+        reason = f"{closest.t - history.began_t:.1f} s after the recording began, {closest.text}"
+        return Measurement(reason, measured, finding="deviates", read=closest.span)
+    return Measurement(
+        f"held on {len(occasions)} occasions; closest: {closest.text}",
+        measured,
+        read=read,
+        complete=[moments.written(resource, {}) for resource in resources],
+        complete_t=max(occasion.t for occasion in occasions),
+        if_missed="there may have been more occasions",
+    )
+
+
+def by_uid(history: History, resource: str) -> Mapping[str, Sequence[Version]]:
+    """Return the states of each object of a resource, in the order of receipt."""
+    states: dict[str, list[Version]] = {}
+    for version in history.all_versions(resource):
+        states.setdefault(str(version.object["metadata"]["uid"]), []).append(version)
+    return states
+
+
+def nodes_by_name(history: History) -> Mapping[str, Sequence[Version]]:
+    """Return the states of the Nodes by name; a Node may have been created again."""
+    states: dict[str, list[Version]] = {}
+    for version in history.all_versions("nodes"):
+        states.setdefault(name_of(version), []).append(version)
+    return states
+
+
+def name_of(version: Version) -> str:
+    return str(version.object["metadata"]["name"])
+
+
+def with_ends(states: Sequence[Version]) -> Iterator[tuple[Version, float]]:
+    """Yield each state with the time (s) of the next one."""
+    yield from ((state, following.t) for state, following in pairwise(states))
+    yield states[-1], FOR_EVER
+
+
+def toleration_s(pod: Json, node: Json) -> float:
+    """Return for how long (s) a pod tolerates a Node's NoExecute taints (pkg/controller/tainteviction)."""
+    shortest_s = FOR_EVER
+    for taint in taints_of(node, "NoExecute"):
+        toleration = next((entry for entry in tolerations_of(pod) if tolerates(entry, taint)), None)
+        seconds = 0 if toleration is None else toleration.get("tolerationSeconds")
+        shortest_s = min(shortest_s, FOR_EVER if seconds is None else max(0.0, float(seconds)))
+    return shortest_s
+
+
+def controllers_down(history: History) -> Sequence[Span]:
+    """Return when a fault kept the controller manager from its work, with the time to catch up."""
+    spans = _fault_spans(history, "kube-controller-manager", "injecting", "healed", ("power-off",))
+    return [Span(span.since_t, span.until_t + _CATCH_UP_S) for span in spans]
+
+
+def cut_off_spans(history: History, node: str) -> Sequence[Span]:
+    """Return when a node's kubelet could not reach the API server, proven by the probe of a fault."""
+    return _fault_spans(history, node, "injected", "healing", _ISOLATING)
+
+
+def _fault_spans(
+    history: History, place: str, first: str, last: str, names: Collection[str]
+) -> Sequence[Span]:
+    """Return the times between two steps of the faults with these names on a node or component."""
+    spans: dict[str, Span] = {}
+    for entry in history.of_kind("fault"):
+        fault_id, step = str(entry.data["id"]), entry.data["step"]
+        if entry.data["node"] != place or entry.data.get("fault", {}).get("fault") not in names:
+            continue
+        if step == first:
+            spans[fault_id] = Span(entry.t, FOR_EVER)
+        elif step == last and fault_id in spans:
+            spans[fault_id] = Span(spans[fault_id].since_t, entry.t)
+    return list(spans.values())
+
+
+def without(span: Span, excluded: Iterable[Span]) -> Sequence[Span]:
+    """Return what is left of a span without others."""
+    left = [span]
+    for other in excluded:
+        left = [
+            part
+            for whole in left
+            for part in (
+                Span(whole.since_t, min(whole.until_t, other.since_t)),
+                Span(max(whole.since_t, other.until_t), whole.until_t),
+            )
+            if part.since_t < part.until_t
+        ]
+    return left
+
+
+def taints_of(node: Json, *effects: str) -> Sequence[Json]:
+    return [taint for taint in node["spec"].get("taints") or () if taint["effect"] in effects]
+
+
+def tolerations_of(pod: Json) -> Sequence[Json]:
+    tolerations: Sequence[Json] = pod["spec"].get("tolerations") or ()
+    return tolerations
+
+
+def tolerates(toleration: Json, taint: Json) -> bool:
+    """Return whether a toleration matches a taint (k8s.io/api/core/v1/toleration.go, ToleratesTaint)."""
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("key") not in (None, "", taint["key"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
