@@ -1,0 +1,20 @@
+"""A Lease of a lost node that somebody else writes to."""
+
+from nodeproof.scenario import Expectations, Lab, actions, faults, needs, windows
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+ANNOTATED = {"metadata": {"annotations": {"nodeproof.dev/seen": "true"}}}
+
+
+@needs(nodes=2, faulted=1, duration_s="4G")
+def test_annotation_of_a_lease_is_no_heartbeat(lab: Lab, claim: Expectations) -> None:
+    """Half of a grace period after the last heartbeat: as a heartbeat, it would delay the detection by that."""
+    node = lab.target
+
+    with lab.record(), lab.inject(faults.partition(node)) as fault:
+        absence = windows.absence(lab.configuration["G"] / 2)
+        lab.wait_for(node.unknown.never_after(fault.injected_at, absence))
+        lab.run(actions.send_request("PATCH", f"{LEASES}/{node}", ANNOTATED))
+        claim("heartbeat.annotated-lease").expect(
+            node.unknown, within=windows.detection_from_fault(), after=fault.injected_at
+        )
