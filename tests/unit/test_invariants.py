@@ -97,6 +97,11 @@ def test_pod_is_not_bound_to_a_closed_node(bound_t: float, label: str, is_cordon
     assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(bound_t).fence(60.0)), label, NODE)
 
 
+def test_binding_may_be_received_before_its_node_opens() -> None:
+    story = Story().pod(1.0).taint(5.0, effect="NoSchedule").bind(30.0).untaint(30.01)
+    assert_verdict(run(invariants.bound_to_open_nodes(), story.fence(60.0)), "conforms")
+
+
 def test_pod_may_be_bound_to_a_node_whose_taint_it_tolerates() -> None:
     story = Story().pod(1.0).taint(2.0, effect="NoSchedule")
     pod = story.object("pods", NAMESPACE, POD)
