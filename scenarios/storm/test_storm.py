@@ -32,6 +32,3 @@ def test_invariants_hold_in_a_storm(lab: Lab, claim: Expectations, schedule: Sch
         claim("storm.taints-follow-ready").expect_later(checks.taints_follow_ready())
         claim("storm.evicted-in-time").expect_later(checks.evicted_in_time())
         claim("storm.removed-by-kubelet").expect_later(checks.removed_by_kubelet())
-        claim("storm.phase-forward").expect_later(checks.phase_forward())
-        budgeted = workloads.stateful_set.name
-        claim("storm.budget-kept").expect_later(checks.budget_kept(budgeted, storm.MIN_AVAILABLE))

@@ -295,8 +295,6 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "taints-follow-ready": [invariants.taints_follow_ready()],
     "evicted-in-time": [pod_invariants.evicted_in_time()],
     "removed-by-kubelet": [pod_invariants.removed_by_kubelet()],
-    "phase-forward": [pod_invariants.phase_forward()],
-    "budget-kept": [pod_invariants.budget_kept("probe-1", 0)],
     "replicas-available": [
         recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={"probe-1": 0})
     ],

@@ -23,8 +23,7 @@ REASONS = {
         f"storm.{name}": "takes minutes: falls in unit tests, and by a bug (infra/bugs/storm.yaml)"
         for name in (
             *("known-while-heard", "evicted-when-due", "bound-to-open-nodes", "recovers"),
-            *("taints-follow-ready", "evicted-in-time", "removed-by-kubelet", "phase-forward"),
-            *("budget-kept", "replicas-recover"),
+            *("taints-follow-ready", "evicted-in-time", "removed-by-kubelet", "replicas-recover"),
         )
     },
 }

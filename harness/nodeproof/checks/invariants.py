@@ -20,6 +20,7 @@ from nodeproof.checks.occasions import (
     measure,
     name_of,
     nodes_by_name,
+    possible_pasts,
     taints_of,
     times_of,
     tolerates,
@@ -92,12 +93,7 @@ def _eviction(deleted: Version, node: str, states: Sequence[Version], slack_s: f
 
     The watches of pods and nodes differ: of the node's states within the slack, the most favourable counts.
     """
-    possible = [
-        number
-        for number, (state, until_t) in enumerate(with_ends(states))
-        if state.t <= deleted.t + slack_s and until_t >= deleted.t - slack_s
-    ]
-    occasions = (_eviction_by(deleted, node, states[: number + 1]) for number in possible)
+    occasions = (_eviction_by(deleted, node, past) for past in possible_pasts(states, deleted.t, slack_s))
     return max(occasions, key=lambda occasion: occasion.margin_s)
 
 
@@ -122,7 +118,7 @@ def evicted_when_due(case: Case) -> Measurement:
     return measure(case, _evictions, "no pod was evicted because of a taint", "nodes", "pods")
 
 
-def _bindings(history: History, _slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
+def _bindings(history: History, slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
     """Yield each binding of a pod, with how long its node had been closed to it."""
     nodes = nodes_by_name(history)
     for states in by_uid(history, "pods").values():
@@ -130,21 +126,25 @@ def _bindings(history: History, _slack_s: float, _configuration: Configuration) 
             node = after.object["spec"].get("nodeName")
             if before.object["spec"].get("nodeName") or node not in nodes:
                 continue
-            closed_s = _closed_s(after, nodes[node])
+            pasts = possible_pasts(nodes[node], after.t, slack_s)
+            closed_s = min((_closed_s(after, past) for past in pasts), default=0.0)
             text = f"pod {name_of(after)} was bound to {node}, closed to it for {closed_s:.1f} s"
             yield Occasion(after.t, text, _BINDING_S - closed_s)
 
 
 def _closed_s(pod: Version, states: Sequence[Version]) -> float:
-    """Return for how long (s) a node had been closed to a pod when it was bound: by a taint or a cordon."""
+    """Return for how long (s) a node had been closed to a pod when it was bound: by a taint or a cordon.
+
+    The last of `states` is the node's at the binding.
+    """
     since_t = pod.t
-    for state in reversed([state for state in states if state.t <= pod.t]):
+    for state in reversed(states):
         taints = taints_of(state.object, "NoSchedule", "NoExecute")
         if state.object["spec"].get("unschedulable"):
             taints = [*taints, {"key": UNSCHEDULABLE, "effect": "NoSchedule"}]
         if all(any(tolerates(entry, taint) for entry in tolerations_of(pod.object)) for taint in taints):
             break
-        since_t = state.t
+        since_t = min(since_t, state.t)
     return pod.t - since_t
 
 

@@ -111,6 +111,15 @@ def with_ends(states: Sequence[Version]) -> Iterator[tuple[Version, float]]:
     yield states[-1], FOR_EVER
 
 
+def possible_pasts(states: Sequence[Version], t: float, slack_s: float) -> Sequence[Sequence[Version]]:
+    """Return the states of an object up to a time (s) of another watch, which may be off by the slack (s)."""
+    return [
+        states[: number + 1]
+        for number, (state, until_t) in enumerate(with_ends(states))
+        if state.t <= t + slack_s and until_t >= t - slack_s
+    ]
+
+
 def toleration_s(pod: Json, node: Json) -> float:
     """Return for how long (s) a pod tolerates a Node's NoExecute taints (pkg/controller/tainteviction)."""
     shortest_s = FOR_EVER

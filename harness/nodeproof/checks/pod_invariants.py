@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks.checks import Times, measures
+from nodeproof.checks.checks import measures
 from nodeproof.checks.occasions import (
     FOR_EVER,
-    Find,
     Occasion,
     by_uid,
     controllers_down,
@@ -24,7 +22,7 @@ from nodeproof.checks.occasions import (
     without,
 )
 from nodeproof.checks.placing import Case, Measurement
-from nodeproof.model.cluster import Configuration, condition, condition_status
+from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History, Version
 from nodeproof.model.judgment import Check, words_in
 from nodeproof.model.slack import Span
@@ -34,9 +32,6 @@ _EVICTION_S = 2.0
 """Time (s) that a due eviction may take: two watches, two requests."""
 _UNDER_WAY_S = 1.0
 """How long (s) a request that the kubelet sent before a fault may be under way."""
-_STALE_S = 2.0
-"""Time (s) that the disruption controller may take to count pods again."""
-_ORDER = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -125,80 +120,6 @@ def _is_gone(state: Version) -> bool:
 def removed_by_kubelet(case: Case) -> Measurement:
     """Check that no terminating pod was removed while its kubelet could not confirm that it ended."""
     return measure(case, _confirmations, "no pod of a lost node was terminating", "pods")
-
-
-def _phases(history: History, _slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
-    """Yield each change of a pod's phase."""
-    for states in by_uid(history, "pods").values():
-        for before, after in pairwise(states):
-            phases = [str(state.object["status"].get("phase")) for state in (before, after)]
-            if phases[0] == phases[1] or not set(phases) <= _ORDER.keys():
-                continue
-            is_forward = _ORDER[phases[0]] < _ORDER[phases[1]]
-            text = f"pod {name_of(after)} went from {phases[0]} to {phases[1]}"
-            yield Occasion(after.t, text, FOR_EVER if is_forward else -FOR_EVER)
-
-
-@measures("phase-forward", times=times_of(_phases))
-def phase_forward(case: Case) -> Measurement:
-    """Check that no pod went back to an earlier phase, or left its last one."""
-    return measure(case, _phases, "no pod changed its phase", "pods")
-
-
-def _disruptions(workload: str, min_available: int) -> Find:
-    """Return what yields each eviction by the API, with how long the budget had been used up."""
-
-    def find(history: History, _slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
-        down = controllers_down(history)
-        pods = [
-            states
-            for states in by_uid(history, "pods").values()
-            if workload in (states[0].object["metadata"].get("labels") or {}).values()
-        ]
-        for states in pods:
-            for before, after in pairwise(states):
-                if before.object["status"].get("phase") != "Running" or _is_terminating(before):
-                    continue
-                mark = condition(after.object, "DisruptionTarget") or {}
-                if _is_terminating(after) and mark.get("reason") == "EvictionByEvictionAPI":
-                    others = [other for other in pods if other is not states]
-                    since_t = _unavailable_since_t(others, min_available, after.t)
-                    parts = without(Span(since_t, after.t), down)
-                    used_up_s = sum(part.until_t - part.since_t for part in parts if part.until_t == after.t)
-                    text = (
-                        f"pod {name_of(after)} was evicted, when fewer than {min_available} others had been "
-                        f"available for {used_up_s:.1f} s"
-                    )
-                    yield Occasion(after.t, text, _STALE_S - used_up_s, used_up_s)
-
-    return find
-
-
-def _unavailable_since_t(pods: Sequence[Sequence[Version]], least: int, t: float) -> float:
-    """Return since when (s) fewer pods than `least` had been available at a time, or that time."""
-    times = sorted({state.t for states in pods for state in states if state.t < t}, reverse=True)
-    since_t = t
-    for changed_t in times:
-        if sum(_is_available(states, changed_t) for states in pods) >= least:
-            break
-        since_t = changed_t
-    return since_t
-
-
-def _is_available(states: Sequence[Version], t: float) -> bool:
-    last = next((state for state in reversed(states) if state.t <= t), None)
-    return last is not None and not _is_terminating(last) and condition_status(last.object, "Ready") == "True"
-
-
-def _disruption_times(history: History, args: Mapping[str, Json], configuration: Configuration) -> Times:
-    return times_of(_disruptions(args["workload"], args["min_available"]))(history, args, configuration)
-
-
-@measures("budget-kept", times=_disruption_times)
-def budget_kept(case: Case, workload: str, min_available: int) -> Measurement:
-    """Check that no eviction left fewer than `min_available` pods of a workload available."""
-    find = _disruptions(workload, min_available)
-    return measure(case, find, "no pod with a budget was evicted", "pods")
 
 
 if not TYPE_CHECKING:
