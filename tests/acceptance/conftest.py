@@ -18,7 +18,7 @@ from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
 from tests.acceptance import sample_sites, shared
-from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
+from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped
 from tests.chromium import Page, chromium
 from tests.golden_runs import RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS
@@ -98,13 +98,6 @@ def own_lab(components: Components) -> Iterator[LabHandle]:
         yield lab
 
 
-@pytest.fixture(scope="session")
-def documented_lab(components: Components) -> Iterator[LabHandle]:
-    """Return a lab without any timing flag."""
-    with started(components, "documented") as lab:
-        yield lab
-
-
 ALTERED = """#!/bin/sh
 for flag; do
     shift
@@ -167,13 +160,6 @@ def run(tmp_path: Path) -> Run:
         return run_scenarios(lab, tmp_path / "run", alter, *arguments)
 
     return run_on
-
-
-@pytest.fixture(scope="session")
-def whole_run(shared_zone: LabHandle, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """Run the shipped partition scenario on the unaltered cluster."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    return run_scenarios(shared_zone, folder, unaltered, PARTITION, "-k", "of_partitioned_node_are_evicted")
 
 
 @contextmanager
