@@ -25,6 +25,7 @@ from tests.unit.synthetic_runs import CLAIMS
 
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 Run = Callable[..., Ended]
+Deviate = Callable[..., None]
 PARTITION = shipped("partition/test_unreachable.py")
 SMALL = '''
 """A partition, and whether the cluster notices."""
@@ -160,6 +161,16 @@ def run(tmp_path: Path) -> Run:
         return run_scenarios(lab, tmp_path / "run", alter, *arguments)
 
     return run_on
+
+
+@pytest.fixture
+def deviate(run: Run, claims: frozenset[str]) -> Deviate:
+    """Return `deviate(lab, alteration, *arguments)`, which asserts that exactly the test's claims deviate."""
+
+    def check(lab: LabHandle, alter: Alteration, *arguments: str) -> None:
+        assert run(lab, alter, *arguments).deviating() == claims
+
+    return check
 
 
 @contextmanager
