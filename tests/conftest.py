@@ -25,14 +25,12 @@ from tests.shared_lock import alone, beside_others
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = (
     "altered_lab",
-    "documented_lab",
     "ended",
     "finished",
     "installed",
     "marks",
     "other",
     "printed",
-    "whole_run",
 )
 """Expensive fixtures: their tests run on the worker that has them, the longest first."""
 UNIT = "tests/unit/"

@@ -29,7 +29,6 @@ RUN_TIMEOUT_S = 600.0
 VISIBLE_TIMEOUT_S = 300.0
 """Emulated machines need two minutes before the fault; the end of the scenarios ends every wait."""
 COMMAND_TIMEOUT_S = 15.0
-SERVES_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
 from tests.acceptance import sample_sites, shared
-from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped, unaltered
+from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped
 from tests.chromium import Page, chromium
 from tests.golden_runs import RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS
 
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 Run = Callable[..., Ended]
+Deviate = Callable[..., None]
 PARTITION = shipped("partition/test_unreachable.py")
 SMALL = '''
 """A partition, and whether the cluster notices."""
@@ -98,13 +99,6 @@ def own_lab(components: Components) -> Iterator[LabHandle]:
         yield lab
 
 
-@pytest.fixture(scope="session")
-def documented_lab(components: Components) -> Iterator[LabHandle]:
-    """Return a lab without any timing flag."""
-    with started(components, "documented") as lab:
-        yield lab
-
-
 ALTERED = """#!/bin/sh
 for flag; do
     shift
@@ -169,11 +163,14 @@ def run(tmp_path: Path) -> Run:
     return run_on
 
 
-@pytest.fixture(scope="session")
-def whole_run(shared_zone: LabHandle, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """Run the shipped partition scenario on the unaltered cluster."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    return run_scenarios(shared_zone, folder, unaltered, PARTITION, "-k", "of_partitioned_node_are_evicted")
+@pytest.fixture
+def deviate(run: Run, claims: frozenset[str]) -> Deviate:
+    """Return `deviate(lab, alteration, *arguments)`, which asserts that exactly the test's claims deviate."""
+
+    def check(lab: LabHandle, alter: Alteration, *arguments: str) -> None:
+        assert run(lab, alter, *arguments).deviating() == claims
+
+    return check
 
 
 @contextmanager

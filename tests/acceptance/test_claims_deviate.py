@@ -41,7 +41,6 @@ from tests.markers import falls
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
 REBOOT = shipped("naming/test_reboot.py")
 NAMES, RESTRICTION = shipped("naming/test_names.py"), shipped("restriction/test_node_restriction.py")
-FAST_TOO = pytest.mark.night("the run of all of `fast` has the same scenarios (test_conformance.py)")
 FEW_NODES, JOINING = shipped("rate_limits/test_few_nodes.py"), shipped("registration/test_joining.py")
 REFUSED = shipped("heartbeat/test_refused.py")
 NOT_READY = shipped("eviction/test_not_ready.py")
@@ -259,11 +258,6 @@ def test_claim_deviates_on_a_cluster_with_stopped_controllers(
     check_fall(run(whole_lab, alter, *scenario), claims, unharmed)
 
 
-@pytest.mark.night("`make documented` runs the same scenarios on an unaltered cluster")
-def test_defaults_conform_if_nothing_overrides_them(documented_lab: LabHandle, run: Run) -> None:
-    assert run(documented_lab, unaltered, *DEFAULTS).labels_of(DEFAULT_CLAIMS) == {"conforms"}
-
-
 @BUGS_TOO
 @falls(*DEFAULT_CLAIMS)
 def test_defaults_deviate_if_compiled_in_differently(altered_lab: LabHandle, run: Run) -> None:
@@ -300,12 +294,6 @@ def test_flag_claims_deviate_if_executables_ignore_the_flags(
     assert ended.deviating() >= claims
 
 
-@FAST_TOO
-def test_two_lost_nodes_of_three_are_not_a_disruption(lab: LabHandle, run: Run) -> None:
-    as_it_is = run(lab, unaltered, FEW_NODES)
-    assert set(as_it_is.labels("rate-limits.minimum-three")) == {"conforms"}
-
-
 @BUGS_TOO
 @falls("rate-limits.minimum-three")
 def test_third_not_ready_node_stops_the_eviction(lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
@@ -320,11 +308,3 @@ def test_node_restriction_claims_deviate_if_everything_is_allowed(
     altered_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
     assert run(altered_lab, unaltered, RESTRICTION).deviating() >= claims
-
-
-@FAST_TOO
-def test_scaled_profile_does_not_prove_defaults(lab: LabHandle, run: Run) -> None:
-    ended = run(lab, unaltered, *DEFAULTS)
-
-    assert ended.labels_of(DEFAULT_CLAIMS) == {"unproven: scaled"}
-    assert ended.status == 0

@@ -23,7 +23,7 @@ from tests.acceptance.alterations import (
     tolerated_s,
 )
 from tests.acceptance.altered import Cluster, shipped
-from tests.acceptance.conftest import Run
+from tests.acceptance.conftest import Deviate
 from tests.markers import falls
 from tests.waiting import pause
 
@@ -167,33 +167,33 @@ def taints_for_conditions_do_not_come_or_do_not_stay(cluster: Cluster) -> None:
 @falls("eviction.graceful-delete", "eviction.replacement", "eviction.unlimited-toleration")
 @falls("monitoring.not-ready-event", "monitoring.recovery", "partition.statefulset-no-duplicate")
 @falls("scheduling.unhealthy-node-avoided")
-def test_lost_node_pod_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+def test_lost_node_pod_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
     alter = combined(pods_are_taken_by_others, somebody_else_tells_of_the_node, somebody_binds_a_pod_by_hand)
-    assert run(whole_lab, alter, LOST).deviating() == claims
+    deviate(whole_lab, alter, LOST)
 
 
 @BUGS_TOO
 @falls("deletion-gc.event", "deletion-gc.failed-phase-first", "deletion-gc.force-metric")
 @falls("deletion-gc.lease-removed", "deletion-gc.names-freed", "deletion-gc.pods-removed")
 @falls("deletion-gc.quarantine-cancel", "heartbeat.lease-owner")
-def test_deleted_node_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+def test_deleted_node_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
     alter = combined(
         nobody_owns_the_lease, pods_of_a_deleted_node_are_taken_by_others, no_event_reports_a_deleted_node
     )
-    assert run(whole_lab, alter, DELETED).deviating() == claims
+    deviate(whole_lab, alter, DELETED)
 
 
 @BUGS_TOO
 @falls("cordon.direct-binding-bypass", "cordon.drain-leaves-daemonset", "cordon.keeps-existing-pods")
 @falls("cordon.kubelet-event")
-def test_drain_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
-    assert run(whole_lab, a_kubelet_stands_still_and_others_remove_pods, DRAINED).deviating() == claims
+def test_drain_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
+    deviate(whole_lab, a_kubelet_stands_still_and_others_remove_pods, DRAINED)
 
 
 @BUGS_TOO
 @falls("conditions.network-unavailable", "taints.mutually-exclusive", "taints.noschedule-by-condition")
-def test_condition_taint_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
-    assert run(whole_lab, taints_for_conditions_do_not_come_or_do_not_stay, CONDITIONS).deviating() == claims
+def test_condition_taint_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
+    deviate(whole_lab, taints_for_conditions_do_not_come_or_do_not_stay, CONDITIONS)
 
 
 def a_swap_of_taints_leaves_none_for_a_moment(cluster: Cluster) -> None:
@@ -223,33 +223,27 @@ def a_node_that_is_back_is_drained(cluster: Cluster) -> None:
 @BUGS_TOO
 @falls("eviction.timer-survives-taint-swap")
 def test_taint_swap_clock_claims_deviate_if_the_taint_is_briefly_missing(
-    lab: LabHandle, run: Run, claims: frozenset[str]
+    lab: LabHandle, deviate: Deviate
 ) -> None:
-    assert run(lab, a_swap_of_taints_leaves_none_for_a_moment, SWAPPED).deviating() == claims
+    deviate(lab, a_swap_of_taints_leaves_none_for_a_moment, SWAPPED)
 
 
 @BUGS_TOO
 @falls("eviction.static-pods-stay")
-def test_static_pod_claims_deviate_if_a_mirror_pod_is_deleted(
-    lab: LabHandle, run: Run, claims: frozenset[str]
-) -> None:
-    assert run(lab, somebody_deletes_a_mirror_pod, STATIC).deviating() == claims
+def test_static_pod_claims_deviate_if_a_mirror_pod_is_deleted(lab: LabHandle, deviate: Deviate) -> None:
+    deviate(lab, somebody_deletes_a_mirror_pod, STATIC)
 
 
 @BUGS_TOO
 @falls("registration.reregistration-drains")
-def test_reregistration_claims_deviate_if_the_node_is_drained(
-    whole_lab: LabHandle, run: Run, claims: frozenset[str]
-) -> None:
-    assert run(whole_lab, a_node_that_is_back_is_drained, AGAIN).deviating() == claims
+def test_reregistration_claims_deviate_if_the_node_is_drained(whole_lab: LabHandle, deviate: Deviate) -> None:
+    deviate(whole_lab, a_node_that_is_back_is_drained, AGAIN)
 
 
 @BUGS_TOO
 @falls("partition.no-force-delete")
-def test_stuck_pod_claims_deviate_if_pods_are_force_deleted(
-    lab: LabHandle, run: Run, claims: frozenset[str]
-) -> None:
-    assert run(lab, pods_are_removed_by_force, STUCK).deviating() == claims
+def test_stuck_pod_claims_deviate_if_pods_are_force_deleted(lab: LabHandle, deviate: Deviate) -> None:
+    deviate(lab, pods_are_removed_by_force, STUCK)
 
 
 def the_collector_removes_nothing(cluster: Cluster) -> None:
@@ -315,11 +309,11 @@ def somebody_takes_the_taint_off_for_a_moment(cluster: Cluster) -> None:
 @falls("out-of-service.effect-noexecute", "out-of-service.effect-noschedule", "out-of-service.force-deletes")
 @falls("out-of-service.gate", "out-of-service.manual-removal", "out-of-service.metric")
 @falls("out-of-service.needs-terminating", "out-of-service.toleration")
-def test_power_cut_claims_deviate(whole_lab: LabHandle, run: Run, claims: frozenset[str]) -> None:
+def test_power_cut_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
     alter = combined(
         the_collector_removes_nothing,
         pods_of_a_node_that_nobody_tells_of_go,
         somebody_deletes_pods_that_may_stay,
         somebody_takes_the_taint_off_for_a_moment,
     )
-    assert run(whole_lab, alter, POWER_CUT).deviating() == claims
+    deviate(whole_lab, alter, POWER_CUT)

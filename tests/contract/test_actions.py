@@ -64,6 +64,15 @@ def _named() -> dict[str, dict[str, str]]:
     return {"metadata": {"name": f"made-{uuid.uuid4().hex[:8]}"}}
 
 
+def _heal_in_another_process(lab: LabHandle) -> None:
+    """Heal like `nodeproof heal` after this process was killed."""
+    another = registry.attach(lab.name)
+    try:
+        assert another.safety.heal_unfinished() == []
+    finally:
+        another.close()
+
+
 def _is_there(lab: LabHandle, path: str) -> bool:
     try:
         lab.cluster.api.get(path)
@@ -159,11 +168,7 @@ def test_crash_leaves_no_object_behind(lab: LabHandle, has_name: bool) -> None:
     mark = lab.safety.register_object(path)
     if has_name:
         lab.cluster.api.create(MAPS, {"metadata": {**body["metadata"], "annotations": {MARK: mark}}})
-    another = registry.attach(lab.name)
-    try:
-        assert another.safety.heal_unfinished() == []
-    finally:
-        another.close()
+    _heal_in_another_process(lab)
     assert not _is_there(lab, path)
     assert lab.safety.ledger.unfinished() == []
 
@@ -209,11 +214,7 @@ def test_crash_leaves_no_node_behind(stage: Lab, lab: LabHandle, joined: bool) -
         assert eventually(lambda: _is_there(lab, f"/api/v1/nodes/{JOINED}"), UP_TIMEOUT_S)
     else:
         lab.safety.register_node(JOINED)
-    another = registry.attach(lab.name)
-    try:
-        assert another.safety.heal_unfinished() == []
-    finally:
-        another.close()
+    _heal_in_another_process(lab)
     assert lab.fleet.node_names() == before
     assert not _is_there(lab, f"/api/v1/nodes/{JOINED}")
     assert lab.safety.ledger.unfinished() == []
@@ -227,10 +228,7 @@ def test_rejoined_node_is_another_machine_under_the_same_name(stage: Lab, lab: L
         identities.append(
             lab.fleet.machine(JOINED).run(["cat", "/etc/machine-id"], timeout_s=COMMAND_TIMEOUT_S).stdout
         )
-        # Like `nodeproof heal`, in another process.
-        another = registry.attach(lab.name)
-        assert another.safety.heal_unfinished() == []
-        another.close()
+        _heal_in_another_process(lab)
     assert len(set(identities)) == len(identities)
     assert lab.safety.ledger.unfinished() == []
 
@@ -292,10 +290,7 @@ def test_own_namespace_is_removed_with_its_content(stage: Lab, lab: LabHandle) -
         stage.wait_for(running.after(deployed.make.begun, windows.up_to(RUNNING_TIMEOUT_S)))
         assert stage.find(running) is not None, _describe_pods(lab)
         assert eventually(lambda: _endpoints(lab, deployed), UP_TIMEOUT_S)
-    # Like another process after this one was killed.
-    another = registry.attach(lab.name)
-    assert another.safety.heal_unfinished() == []
-    another.close()
+    _heal_in_another_process(lab)
     assert not _is_there(lab, inside)
     assert lab.safety.ledger.unfinished() == []
 

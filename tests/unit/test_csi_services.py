@@ -124,17 +124,6 @@ def test_volume_of_an_ended_machine_can_be_attached_elsewhere(controller: Contro
     refused(lambda: attach(controller, volume, "node-1"), Code.FAILED_PRECONDITION, volume, "node-2")
 
 
-def test_rebooted_machine_has_no_unattached_volume(controller: Controller, table: Table) -> None:
-    volume = create(controller)
-    attach(controller, volume, "node-1")
-    table.power_off("node-1")
-    table.power_on("node-1")
-    assert table.holders(volume) == []
-    assert table.volume_count("node-1") == 0
-    attach(controller, volume, "node-1")
-    assert table.holders(volume) == ["node-1"]
-
-
 def test_volume_name_is_unique(controller: Controller, table: Table) -> None:
     volume = create(controller, "one", required_bytes=100 * MIB)
     assert create(controller, "one", required_bytes=100 * MIB) == volume == volume_id("one")

@@ -12,6 +12,7 @@ TOP = Path(__file__).resolve().parents[2]
 FOLDERS = {"process": "tests/acceptance", "machine": "tests/vm"}
 """The tests of each tier's claims."""
 REASONS = {
+    "taints.unreachable-noexecute": "falls on mutated recordings (tests/history_mutations.py), and by a bug",
     "rate-limits.default": "falls in unit tests, by the same checks in other scenarios, and by a bug",
     "rate-limits.unhealthy-definition": "as above",
     "zones.workload-shifts": "as above",

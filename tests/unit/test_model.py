@@ -32,12 +32,10 @@ from nodeproof.model.load import (
     may_start,
 )
 from nodeproof.model.pattern import PRESENT, fault, fields_of, matches, paths, unknown, value_at
-from nodeproof.model.problem import Problem
 from nodeproof.model.slack import slack_s
 from nodeproof.model.verdict import (
     SKIP_CODES,
     Code,
-    Measured,
     Page,
     Verdict,
     conforms,
@@ -170,24 +168,6 @@ def test_code_belongs_only_to_unproven_and_worst_needs_verdicts() -> None:
         Verdict("conforms", "gap", "")
     with pytest.raises(ValueError, match="empty"):
         worst([])
-
-
-def test_verdict_as_json() -> None:
-    window = Window(1.0, 2.0, 1.5, "period", "a", "b")
-    row = deviates("late", window, Measured(2.5, "s"), "node gone").to_json()
-    assert row["verdict"] == "deviates"
-    assert row["code"] is None
-    assert row["measured"] == {"value": 2.5, "unit": "s"}
-    assert row["window"]["high_s"] == 2.0
-    assert row["last_state"] == "node gone"
-    assert conforms("").to_json()["window"] is None
-
-
-def test_measurements_and_problems_have_a_text() -> None:
-    assert str(Measured(1.23456, "s")) == "1.235 s"
-    assert str(Measured("none")) == "none"
-    assert str(Problem("no lab", "here", "make one")) == "no lab (here); make one"
-    assert str(Problem("no lab", "here", "make one", "last words")).endswith("make one\nlast words")
 
 
 # The number of parallel scenarios by measured load, and their order

@@ -36,7 +36,6 @@ from tests.unit.synthetic_runs import (
     tell,
 )
 
-SERVICES = "manual-node.healthy-means-all-services"
 VOID = {"meta", "link", "br", "img"}
 
 
@@ -176,20 +175,6 @@ def words(text: str, claim: str) -> str:
 def test_row_shows_each_measurement_once(tmp_path: Path, verdict: Verdict, expected: str) -> None:
     text, _read = shown(tell(tmp_path / "run", [(CUT, TAINT, verdict)]))
     assert f"no version of the page says it {expected} in A cut node is found" in words(text, TAINT)
-
-
-def test_remarks_on_a_page_version_are_readable(tmp_path: Path) -> None:
-    text, _read = shown(tell(tmp_path / "run", [(CUT, SERVICES, CONFORMS)]))
-    assert "v1.18, v1.24, v1.26, v1.28 say otherwise: it is healthy only if all necessary" in words(
-        text, SERVICES
-    )
-    differs = text.partition('<h2 id="differs">')[2].partition("<h2")[0]
-    assert "the page says that it is healthy only if all necessary services run" in differs
-    remarks = " ".join(words(text, claim) for claim in CLAIMS)
-    for jargon in ("variant:", "moved:", "true (", "differs:"):
-        assert jargon not in remarks
-    assert "v1.28 has it elsewhere: on the linked" in remarks
-    assert "v1.26 says so: a mistranslation adds" in remarks
 
 
 def test_claim_without_a_verdict_has_a_reason(tmp_path: Path) -> None:

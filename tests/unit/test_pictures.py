@@ -163,17 +163,6 @@ def test_pod_replaced_unseen_is_another_pod() -> None:
     ]
 
 
-def test_pod_missing_in_one_list_has_two_bars() -> None:
-    story, same = Story(), {"metadata": {"uid": "the-same"}, "spec": {"nodeName": NODE}, "status": {}}
-    story.change(1.0, "pods", NAMESPACE, POD, same)
-    story.remove(5.0, "pods", NAMESPACE, POD, is_watched=False)
-    story.list(6.0, "pods")
-    story.change(9.0, "pods", NAMESPACE, POD, same)
-    story.say(20.0, "ended")
-    (lane,) = lanes_of(story)
-    assert [(bar.start, bar.end) for bar in lane.bars] == [(1.0, 6.0), (9.0, 20.0)]
-
-
 def test_each_removal_is_marked_and_labelled_if_there_is_room() -> None:
     story = Story()
     for t in (1.0, 30.0):
@@ -193,34 +182,3 @@ def test_pods_of_the_same_name_in_two_namespaces_are_distinct() -> None:
         story.change(1.0, "pods", namespace, POD, {"spec": {"nodeName": node}, "status": {}})
     lanes = lanes_of(story, f"{NAMESPACE}/{POD}", f"others/{POD}")
     assert [[bar.label for bar in lane.bars] for lane in lanes] == [[f"on {NODE}"], [f"on {OTHER}"]]
-
-
-OUTSIDE = "the window, {}, {} beyond the picture's {}"
-EDGES = {
-    "inside": ((2.0, 8.0), 2, ""),
-    "to the end": ((2.0, 10.0), 2, ""),
-    "past the end": ((2.0, 30.0), 1, OUTSIDE.format("2.00 to 30.00 s", "goes on", "end")),
-    "without an end": ((2.0, float("inf")), 1, OUTSIDE.format("2.00 to inf s", "goes on", "end")),
-    "before it": ((-5.0, 8.0), 1, OUTSIDE.format("-5.00 to 8.00 s", "goes on", "beginning")),
-    "on both sides": ((-5.0, 30.0), 0, OUTSIDE.format("-5.00 to 30.00 s", "goes on", "beginning and end")),
-    "after all": ((20.0, 30.0), 0, OUTSIDE.format("20.00 to 30.00 s", "lies", "end")),
-}
-
-
-@pytest.mark.parametrize(("window", "edges", "sentence"), EDGES.values(), ids=EDGES)
-def test_window_beyond_the_picture_is_marked(
-    window: tuple[float, float], edges: int, sentence: str, tmp_path: Path
-) -> None:
-    bracket = Bracket("a.b", "unproven", "reason", 1.0, *window)
-    root = parsed(draw_timeline(Picture("", "", 0.0, 0.0, 10.0, (), (bracket,)), tmp_path / "x.svg"))
-    assert len(by_class(root, "edge")) == edges
-    labels = texts(root)
-    assert " ".join(labels[labels.index("reason") + 1 : -1]) == sentence
-    assert len(by_class(root, "unproven faint")) == (window[0] < 10)
-
-
-@pytest.mark.parametrize(("observed", "dots"), [(5.0, 1), (12.0, 0)])
-def test_observation_is_drawn_if_it_is_in_the_picture(observed: float, dots: int, tmp_path: Path) -> None:
-    bracket = Bracket("a.b", "deviates", "", 1.0, 2.0, 4.0, observed)
-    root = parsed(draw_timeline(Picture("", "", 0.0, 0.0, 10.0, (), (bracket,)), tmp_path / "x.svg"))
-    assert len(by_class(root, "dot deviates")) == dots

@@ -294,14 +294,6 @@ def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
     ]
 
 
-def test_description_shows_each_standing_fault_once() -> None:
-    swap = json.dumps([{"fault": "swap", "id": "", "node": "", "size_mib": 256}])
-    workers = pack([*expected(10), *stand(5, swap, swap)], 1, START_S)
-    lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
-    injections = [line.strip() for line in lines if "injected" in line]
-    assert injections == ["injected before it: swap size_mib=256", "injected before it: the same"]
-
-
 @pytest.mark.parametrize(
     ("needs", "targets"),
     [

@@ -103,22 +103,6 @@ def test_every_link_is_valid(tmp_path: Path) -> None:
     assert links > 2
 
 
-def test_earlier_runs_stay_listed_newest_first(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    for number, rows in ((21, ILL), (9, WELL), (22, WELL)):
-        published = publish.publish(site, [night(tmp_path, number, rows)], CLAIMS)
-    assert published.runs == ("night-22", "night-21", "night-9")
-    text = (site / "index.html").read_text()
-    days = [text.index(f"2026-11-{day} 02:17 UTC") for day in ("22", "21", "09")]
-    assert days == sorted(days)
-    assert text.count("1 deviate") == 1
-    assert text.count("1 conform") == 2
-    assert text.count("v1.36.3") == text.count("process, fast") == 3
-    assert listed(site).links[1:] == [
-        f"night-{number}/site/{name}" for number in (22, 21, 9) for name in ("page.html", "index.html")
-    ]
-
-
 def test_only_the_newest_runs_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = tmp_path / "site"
     publish.publish(site, [night(tmp_path, number) for number in (20, 21, 22)], CLAIMS)

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +20,20 @@ from typing import Any
 import pytest
 
 from nodeproof import proc
-from nodeproof.labs.base.wire import LabStatus, SupervisorClient, receive, send
+from nodeproof.labs.base.wire import (
+    LabStatus,
+    MemoryUsage,
+    NodeInfo,
+    ServiceStatus,
+    SupervisorClient,
+    receive,
+    send,
+)
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.leases import InUse
 from nodeproof.labs.client.supervised import SupervisedHost
 from nodeproof.machines.machine import MachineError
+from nodeproof.model.overrides import Overrides
 from nodeproof.model.problem import Problem
 from nodeproof.safety.ledger import Ledger
 
@@ -234,59 +243,45 @@ NO_API: Any = None
 REPLY = {"error": "node-1 hangs at boot", "detail": "Kernel panic\nCPU: 0"}
 
 
-NODE = {
-    "name": "node-1",
-    "slot": 0,
-    "zone": "zone-a",
-    "machine_id": "0" * 32,
-    "control_address": "10.78.1.1",
-    "data_address": "10.77.1.1",
-    "memory_mib": 0,
-    "cpus": 1,
-    "on": True,
-    "pid": 7,
-    "kubelet": "",
-}
-STATUS = {
-    "lab": "p-000000",
-    "kind": "process",
-    "features": ["power"],
-    "phase": "ready",
-    "failure": "",
-    "profile": "fast",
-    "kubernetes_version": "v1.36.3",
-    "nodes": [NODE, {**NODE, "name": "node-2", "slot": 1, "on": False, "pid": None}],
-    "components": {"etcd": 5},
-    "services": {"etcd": {"pid": 5, "argv": ["etcd"]}, "kube-scheduler": {"pid": None, "argv": []}},
-    "settings": "/run/nodeproof/p-000000/mem/settings",
-    "died": {"kubelet-node-2": "exited 1"},
-    "memory": {"memory": {"size_bytes": 2, "free_bytes": 1, "is_full": False, "full_t": None}},
-    "armed": {"cut": 44.9},
-    "not_disarmed": [{"fault": "partition", "id": "cut", "node": "node-1"}],
-    "control_plane_address": "10.77.0.1",
-    "witness_port": 40000,
-    "received": ["token"],
-    "holders": 1,
-    "overrides": {
-        "gates": {"A": True},
-        "settings": {},
-        "known_gates": {"kubelet": ["A"]},
-        "source": "--source commit 0123456789ab, content 0123456789ab",
-        "node_versions": ["v1.36.3"],
-        "upgrade_to": "v1.37.2",
-    },
-    "upgrade_version": "v1.37.2",
-}
+ON = NodeInfo("node-1", 0, "zone-a", True, "10.78.1.1", "10.77.1.1", "0" * 32, pid=7)
+OVERRIDES = Overrides(
+    gates={"A": True}, known_gates={"kubelet": ["A"]}, node_versions=("v1.36.3",), upgrade_to="v1.37.2"
+)
+STATUS = LabStatus(
+    lab="p-000000",
+    kind="process",
+    features=["power"],
+    phase="ready",
+    failure="",
+    profile="fast",
+    kubernetes_version="v1.36.3",
+    nodes=[ON, replace(ON, name="node-2", is_on=False, pid=None)],
+    components={"etcd": 5},
+    services={"etcd": ServiceStatus(5, ["etcd"]), "kube-scheduler": ServiceStatus(None, [])},
+    settings="/run/nodeproof/p-000000/mem/settings",
+    died={"kubelet-node-2": "exited 1"},
+    memory={"memory": MemoryUsage(2, 1, False, None)},
+    armed={"cut": 44.9},
+    not_disarmed=[FAULT],
+    control_plane_address="10.77.0.1",
+    witness_port=40000,
+    received=["token"],
+    holders=1,
+    overrides=OVERRIDES,
+)
+WIRE = STATUS.to_json()
 
 
-@pytest.mark.parametrize("status", [STATUS, {**STATUS, "kind": "libvirt", "kvm": False}])
-def test_status_keeps_its_json(status: dict[str, object]) -> None:
-    parsed = LabStatus.from_json(status)
-    assert [node.is_on for node in parsed.nodes] == [True, False]
-    assert json.loads(json.dumps(parsed.to_json())) == status
+@pytest.mark.parametrize("status", [STATUS, replace(STATUS, kind="libvirt", kvm=False)])
+def test_status_keeps_its_json(status: LabStatus) -> None:
+    wire = json.loads(json.dumps(status.to_json()))
+    parsed = LabStatus.from_json(wire)
+    assert [(node.is_on, node.pid) for node in parsed.nodes] == [(True, 7), (False, None)]
+    assert (parsed.kvm, parsed.overrides) == (status.kvm, OVERRIDES)
+    assert json.loads(json.dumps(parsed.to_json())) == wire
 
 
-@pytest.mark.parametrize("status", [{}, {**STATUS, "new": 1}, {**STATUS, "nodes": [{"name": "node-1"}]}])
+@pytest.mark.parametrize("status", [{}, {**WIRE, "new": 1}, {**WIRE, "nodes": [{"name": "node-1"}]}])
 def test_status_of_another_version_is_a_problem(
     status: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,22 +192,7 @@ def summary(run: Path) -> str:
 
 def test_summary_begins_with_deviations_then_unproven_claims(tmp_path: Path) -> None:
     text = summary(tell(tmp_path / "run", ROWS))
-    assert text.startswith(
-        "## Kubernetes `v1.36.3, process, fast`: 1 deviates, 2 unproven, 1 conforms\n\n`run`"
-    )
-    order = [
-        "\n\n### What deviates\n\n- ✗ **",
-        CLAIMS[TAINT].statement,
-        "`came 15.2 s after: too late`; window `[G, G + 2P + slack] =",
-        "; observed `15.200 s`; last seen `node node-1: Ready=True`; scenario: `A cut node is found`",
-        "\n\n### What could not be proven, and should have been\n\n- ? **",
-        "unproven: gap: `the watch of leases was blind`",
-        "\n\n### What this lab, profile or version cannot prove\n\n- lab-lacks (1): `this lab",
-        "\n\n### Where page and code differ, as is known\n\n- ? **",
-        "the page says 40 s, v1.36.3 has 50 s",
-        "\n\n| claims that | |\n|---|---:|\n| ✗ deviate | 1 |",
-    ]
-    places = [text.index(part) for part in order]
+    places = [text.index(part) for part in (CLAIMS[TAINT].statement, GAP.reason, LACKS.reason)]
     assert places == sorted(places)
 
 
