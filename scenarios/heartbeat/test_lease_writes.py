@@ -8,7 +8,7 @@ ANNOTATED = {"metadata": {"annotations": {"nodeproof.dev/seen": "true"}}}
 
 @needs(nodes=2, faulted=1, duration_s="4G")
 def test_annotation_of_a_lease_is_no_heartbeat(lab: Lab, claim: Expectations) -> None:
-    """Half of a grace period after the last heartbeat: as a heartbeat, it would delay the detection by that."""
+    """Half of a grace period after the last heartbeat, which is the delay if it counts as one."""
     node = lab.target
 
     with lab.record(), lab.inject(faults.partition(node)) as fault:
