@@ -197,6 +197,19 @@ COMMANDS = (
         example="--minutes 10 --seed 7",
     ),
     Command(
+        "shrink",
+        commands.shrink,
+        "find the smallest schedule with which an invariant deviates as in a storm",
+        (
+            _RUN,
+            Argument("--minutes", type=float, default=30.0, help="for all storms together; default 30"),
+        ),
+        about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",
+        passes_on=True,
+        group=SCENARIOS,
+        example="reports/out/latest --minutes 20",
+    ),
+    Command(
         "bisect",
         commands.bisect,
         "find the commit of Kubernetes since which a claim deviates",
