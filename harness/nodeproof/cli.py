@@ -199,7 +199,7 @@ COMMANDS = (
     Command(
         "shrink",
         commands.shrink,
-        "find the smallest schedule with which an invariant deviates as in a storm",
+        "find the smallest schedule with which a storm still deviates",
         (
             _RUN,
             Argument("--minutes", type=float, default=30.0, help="for all storms together; default 30"),
@@ -557,7 +557,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _overview() -> str:
     """Return the description of nodeproof, and one line for each command, by group."""
-    lines = [f"{__doc__}", ""]
+    lines = [str(__doc__)]
     for group in dict.fromkeys(command.group for command in COMMANDS):
         lines.append(f"{group.title}:")
         lines += [f"  {command.name:<12}{command.text}" for command in COMMANDS if command.group is group]

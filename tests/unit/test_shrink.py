@@ -12,6 +12,7 @@ from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Schedule, Step
 from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, scenario_text
+from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
 
 STEPS = (
     Step("partition", 0, duration_s=9.0),
@@ -73,3 +74,14 @@ def test_scenario_has_the_schedule_and_needs_no_option() -> None:
     used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     assert "SCHEDULE" in used
     assert "schedule" not in used
+
+
+def test_run_whose_storm_conforms_is_refused(tmp_path: Path) -> None:
+    run = tell(tmp_path, [(CUT, TAINT, CONFORMS)])
+    (next((run / "scenarios").iterdir()) / "schedule.json").write_text("{}")
+    with pytest.raises(Problem, match="no invariant deviated"):
+        read_deviation(run)
+
+
+def test_outcome_is_that_of_the_invariant(tmp_path: Path) -> None:
+    assert read_outcome(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
