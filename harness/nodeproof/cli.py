@@ -197,6 +197,19 @@ COMMANDS = (
         example="--minutes 10 --seed 7",
     ),
     Command(
+        "shrink",
+        commands.shrink,
+        "find the smallest schedule with which a storm still deviates",
+        (
+            _RUN,
+            Argument("--minutes", type=float, default=30.0, help="for all storms together; default 30"),
+        ),
+        about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",
+        passes_on=True,
+        group=SCENARIOS,
+        example="reports/out/latest --minutes 20",
+    ),
+    Command(
         "bisect",
         commands.bisect,
         "find the commit of Kubernetes since which a claim deviates",
@@ -544,7 +557,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _overview() -> str:
     """Return the description of nodeproof, and one line for each command, by group."""
-    lines = [f"{__doc__}", ""]
+    lines = [str(__doc__)]
     for group in dict.fromkeys(command.group for command in COMMANDS):
         lines.append(f"{group.title}:")
         lines += [f"  {command.name:<12}{command.text}" for command in COMMANDS if command.group is group]

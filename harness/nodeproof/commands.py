@@ -97,6 +97,26 @@ def storm(arguments: argparse.Namespace, rest: list[str]) -> int:
     return max(statuses)
 
 
+def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Print the smallest schedule with which an invariant of a storm still deviates, as a scenario."""
+    from nodeproof.model.schedule import Schedule
+    from nodeproof.report import rundir
+    from nodeproof.session import shrink
+    from nodeproof.session.storm import FILE
+
+    deviation = shrink.read_deviation(arguments.run_folder)
+    out = rundir.new_folder(Path("reports/out").absolute(), "shrink", deviation.claim)
+    out.mkdir(parents=True)
+    judge = shrink.judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
+    shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge)
+    schedule = Schedule(deviation.schedule.seed, shrunk.steps)
+    rundir.write_json(out / FILE, schedule.to_json())
+    scenario = shrink.scenario_text(schedule)
+    (out / shrink.SCENARIO).write_text(scenario)
+    terminal.put(f"{scenario}\n{shrink.summary(deviation, shrunk)}\nschedule: {out / FILE}")
+    return 0
+
+
 def _shipped() -> list[str]:
     """Return the options that run the shipped scenarios if no path is given.
 
