@@ -45,7 +45,7 @@ def parse(text: str, name: str, schema: Mapping[str, Json]) -> tuple[Claim, ...]
     Raises:
         Problem: The file is invalid; the message has `file:line:column`.
     """
-    document = _Document.of(text, name)
+    document = Document.of(text, name)
     error = next(Draft202012Validator(schema).iter_errors(document.value), None)
     if error is not None:
         raise document.problem(tuple(error.absolute_path), error.message)
@@ -72,7 +72,7 @@ def plain(text: str, name: str) -> Json:
     Raises:
         Problem: The file is invalid; the message has `file:line:column`.
     """
-    return _Document.of(text, name).value
+    return Document.of(text, name).value
 
 
 def merge(files: Mapping[str, Iterable[Claim]]) -> Mapping[str, Claim]:
@@ -119,7 +119,7 @@ for _type, _form, _first in (
 
 
 @dataclass(frozen=True)
-class _Document:
+class Document:
     """A parsed file with the positions of its nodes."""
 
     name: str
@@ -127,7 +127,7 @@ class _Document:
     value: Json
 
     @classmethod
-    def of(cls, text: str, name: str) -> _Document:
+    def of(cls, text: str, name: str) -> Document:
         """Parse a file. Raises Problem."""
         if len(text.encode(errors="surrogatepass")) > SIZE_LIMIT:
             raise _problem(name, None, f"more than {SIZE_LIMIT} bytes")
@@ -172,7 +172,7 @@ def _problem(name: str, mark: Json, what: str) -> Problem:
     return Problem(" ".join(reason.split()), f"{name}:{line}:{column}", next_step)
 
 
-def _check_ranges(document: _Document, number: int, entry: Mapping[str, Json]) -> None:
+def _check_ranges(document: Document, number: int, entry: Mapping[str, Json]) -> None:
     """Check that each version range is valid, and that each constant has one value per minor version."""
     holds = _minors(document, (number, "versions"), entry["versions"])
     for at, constant in enumerate(entry["constants"]):
@@ -190,7 +190,7 @@ def _check_ranges(document: _Document, number: int, entry: Mapping[str, Json]) -
             )
 
 
-def _check_window(document: _Document, place: Place, window: Mapping[str, Json] | None) -> None:
+def _check_window(document: Document, place: Place, window: Mapping[str, Json] | None) -> None:
     """Check that each formula is valid and uses existing symbols."""
     if window is None:
         return
@@ -211,7 +211,7 @@ def _check_window(document: _Document, place: Place, window: Mapping[str, Json] 
         raise document.problem(place, f"not a window: {error}") from None
 
 
-def _minors(document: _Document, path: Place, versions: str) -> frozenset[int]:
+def _minors(document: Document, path: Place, versions: str) -> frozenset[int]:
     try:
         minors = _minors_in(versions)
     except InvalidSpecifier:

@@ -109,6 +109,7 @@ _COMPONENTS = (
     Argument("--components", default="build", help="'build', or a folder with the executables"),
     Argument("--source", metavar="DIR", default="", help="checkout of Kubernetes to build instead"),
 )
+_INVENTORY = Argument("--cluster", metavar="FILE", type=Path, required=True, help="inventory of the cluster")
 COMMANDS = (
     Command(
         "audit",
@@ -147,6 +148,32 @@ COMMANDS = (
         ),
         group=CLUSTER,
         example="--context staging --run audit-1",
+    ),
+    Command(
+        "mark",
+        commands.mark,
+        "mark nodes of your own cluster that may be harmed",
+        (
+            _INVENTORY,
+            Argument("node", metavar="NODE", nargs="*", help="node to mark"),
+            Argument(
+                "--until",
+                metavar="TIME",
+                default="",
+                help="when the mark expires, such as 2030-01-31T18:00; default: in 8 hours",
+            ),
+            Argument("--list", action="store_true", help="list the marks, and which of them are valid"),
+        ),
+        group=CLUSTER,
+        example="--cluster cluster.yaml worker-7",
+    ),
+    Command(
+        "unmark",
+        commands.unmark,
+        "remove the marks of nodes, whoever set them",
+        (_INVENTORY, Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove")),
+        group=CLUSTER,
+        example="--cluster cluster.yaml worker-7",
     ),
     Command(
         "doctor",

@@ -241,6 +241,20 @@ def audit(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return command.run(arguments)
 
 
+def mark(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Mark nodes of an existing cluster that may be harmed, or list the marks."""
+    from nodeproof.existing import command
+
+    return command.mark(arguments)
+
+
+def unmark(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Remove the marks of nodes of an existing cluster."""
+    from nodeproof.existing import command
+
+    return command.unmark(arguments)
+
+
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays up."""
     from nodeproof.artifacts.components import tested_version

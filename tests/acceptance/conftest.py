@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -14,6 +16,7 @@ from nodeproof import proc
 from nodeproof.artifacts.components import ROLES, Components, obtain
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.client.outside import serve_api
 from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
@@ -24,6 +27,7 @@ from tests.golden_runs import RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS
 
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
+_SERVE_TIMEOUT_S = 20.0
 Run = Callable[..., Ended]
 Deviate = Callable[..., None]
 PARTITION = shipped("partition/test_unreachable.py")
@@ -83,6 +87,17 @@ def altered_whole(components: Components) -> Iterator[LabHandle]:
     """Return a lab of three `fast` nodes, for reversible alterations of the whole cluster."""
     with started(components, "fast", 3) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def served(altered_whole: LabHandle) -> Path:
+    """Return an administrator's kubeconfig of the lab on loopback."""
+    ready: SimpleQueue[Path] = SimpleQueue()
+    serve = threading.Thread(
+        target=serve_api, args=(altered_whole, 0, lambda _port, path: ready.put(path)), daemon=True
+    )
+    serve.start()
+    return ready.get(timeout=_SERVE_TIMEOUT_S)
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ import yaml
 from nodeproof.audit.running import CLAIMS, TOLERATIONS
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.outside import serve_api
 from tests.acceptance.command import CompletedCommand, nodeproof
 from tests.waiting import eventually
 
@@ -35,17 +32,6 @@ ABOUT_PROBLEMS = {
 }
 """Claims for which an unaltered lab has no node in the state that they are about."""
 Audit = Callable[..., CompletedCommand]
-
-
-@pytest.fixture(scope="module")
-def served(altered_whole: LabHandle) -> Path:
-    """Return an administrator's kubeconfig of the lab on loopback."""
-    ready: SimpleQueue[Path] = SimpleQueue()
-    serve = threading.Thread(
-        target=serve_api, args=(altered_whole, 0, lambda _port, path: ready.put(path)), daemon=True
-    )
-    serve.start()
-    return ready.get(timeout=LOG_TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from nodeproof import cli
 
-LINES, COLUMNS = 40, 80
+LINES, COLUMNS = 42, 80
 HELPS = [(), *((command.name,) for command in cli.COMMANDS if command.has_help)]
 
 

@@ -173,7 +173,8 @@ class PacedApi(Api):
         Problem: The kubeconfig disables the verification of the server's certificate.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, user_agent: str = "nodeproof-audit") -> None:
+        self._user_agent = user_agent
         self._use(access.client, f"context {access.context}")
         self._pace = Pace(REQUESTS_PER_S)
         self.wall_offset_s = 0.0
@@ -190,7 +191,7 @@ class PacedApi(Api):
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
         self._pace.wait()
-        request_headers = {"User-Agent": "nodeproof-audit", **headers}
+        request_headers = {"User-Agent": self._user_agent, **headers}
         response = super()._open(method, url, body, request_headers, read_timeout_s)
         offset_s = wall_offset_s(response.headers.get("Date", ""), time.monotonic())
         self.wall_offset_s = max(self.wall_offset_s, offset_s)

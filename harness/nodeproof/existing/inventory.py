@@ -1,0 +1,242 @@
+"""The inventory of an existing cluster: how to reach it, and which nodes may be harmed by which faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator, ValidationError
+
+from nodeproof import catalogue
+from nodeproof.catalogue import Document, Place
+from nodeproof.model import redact
+from nodeproof.model.problem import Problem
+
+Json = Any
+POWER_FAULTS = frozenset({"power-off", "reset"})
+"""Faults that need a power driver."""
+_SCHEMA = Path(__file__).with_name("inventory.schema.json")
+_NEXT_STEP = "correct the inventory; see docs/how-to/prepare-your-cluster.md"
+_COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "command": set[str]()}
+"""The keys that may stand beside the key of each kind of power driver."""
+_KEY_MESSAGES = frozenset({"required", "enum"})
+"""Validators whose messages contain no value of the file other than a short word."""
+
+
+@dataclass(frozen=True)
+class ClusterAddress:
+    """A context of a kubeconfig, and the UID of the cluster that it must lead to.
+
+    An empty `kubeconfig` stands for the files that kubectl reads. `uid` is that of namespace kube-system.
+    """
+
+    kubeconfig: str
+    context: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """The files of OpenSSH that say how to reach the nodes."""
+
+    config: Path
+    known_hosts: Path
+
+
+@dataclass(frozen=True)
+class AnsibleHosts:
+    """A group of an Ansible inventory."""
+
+    inventory: Path
+    group: str
+
+
+@dataclass(frozen=True)
+class FenceAgent:
+    """A power driver of fence-agents; its secret is in the environment variable `secret_env`."""
+
+    agent: str
+    options: Mapping[str, str]
+    secret_env: str
+
+
+@dataclass(frozen=True)
+class LibvirtDomain:
+    """A virtual machine as a power driver."""
+
+    uri: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class PowerCommand:
+    """A program as a power driver; its arguments may contain {action} and {node}."""
+
+    argv: tuple[str, ...]
+
+
+PowerDriver = FenceAgent | LibvirtDomain | PowerCommand
+
+
+@dataclass(frozen=True)
+class ListedNode:
+    """A node that may be harmed, by these faults alone."""
+
+    name: str
+    faults: tuple[str, ...]
+    power: PowerDriver | None
+    is_control_plane: bool
+    """Whether the inventory allows faults although the node runs the control plane."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """An existing cluster and its nodes that may be harmed, by name."""
+
+    path: Path
+    cluster: ClusterAddress
+    ssh: Ssh
+    hosts: AnsibleHosts | None
+    nodes: Mapping[str, ListedNode]
+
+
+def read(path: Path) -> Inventory:
+    """Read an inventory file and check that the files it names exist.
+
+    Raises:
+        Problem: The file cannot be read or is invalid; one line for each bad entry, with `file:line:column`.
+    """
+    try:
+        text = catalogue.read(path)
+    except OSError as error:
+        what = f"cannot read the inventory: {error.strerror}"
+        raise Problem(what, str(path), "name an inventory with --cluster") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Inventory:
+    """Read the content of an inventory file; its paths are relative to the folder of `path`.
+
+    Raises:
+        Problem: An entry is invalid; one line for each, with `file:line:column`.
+    """
+    try:
+        document = Document.of(text, str(path))
+    except Problem as problem:
+        raise Problem(problem.what, problem.where, _NEXT_STEP) from problem
+    errors = list(_secrets((), document.value, redact.value(document.value)))
+    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    errors += map(_schema_error, Draft202012Validator(schema).iter_errors(document.value))
+    if not errors:
+        errors += [*_driver_errors(document.value), *_missing_files(document.value, path.parent)]
+    if errors:
+        raise _joined(document, errors)
+    return _inventory(document.value, path)
+
+
+_Error = tuple[Place, str]
+"""Place and reason of an invalid entry."""
+
+
+def _joined(document: Document, errors: Sequence[_Error]) -> Problem:
+    """Return one Problem whose detail has the lines of all errors but the first, in the file's order."""
+    problems = [document.problem(place, what) for place, what in errors]
+    first, *others = sorted(problems, key=lambda problem: [*map(int, problem.where.rsplit(":", 2)[1:])])
+    lines = [Problem(other.what, other.where, _NEXT_STEP).line for other in others]
+    return Problem(first.what, first.where, _NEXT_STEP, "\n".join(lines))
+
+
+def _schema_error(error: ValidationError) -> _Error:
+    """Return the place and the reason; no reason contains a value, which might be a secret."""
+    place, schema, content = tuple(error.absolute_path), cast(Json, error.schema), cast(Json, error.instance)
+    if error.validator == "additionalProperties":
+        keys = schema["properties"]
+        unknown = min(set(content) - set(keys))
+        return (*place, unknown), f"unknown key {unknown}; the keys are {', '.join(keys)}"
+    if "propertyNames" in error.absolute_schema_path:
+        place = (*place, content)
+    if error.validator in _KEY_MESSAGES:
+        return place, error.message
+    return place, f"expected {schema.get('description', 'another value')}"
+
+
+def _secrets(place: Place, content: Json, redacted: Json) -> Iterator[_Error]:
+    """Yield the places whose value looks like a secret."""
+    if isinstance(content, dict) and isinstance(redacted, dict) and content.keys() == redacted.keys():
+        for key, part in content.items():
+            yield from _secrets((*place, key), part, redacted[key])
+    elif isinstance(content, list) and isinstance(redacted, list):
+        for number, (part, other) in enumerate(zip(content, redacted, strict=True)):
+            yield from _secrets((*place, number), part, other)
+    elif content != redacted:
+        yield place, "an inventory must not contain a secret; name its environment variable in secret_env"
+
+
+def _driver_errors(content: Json) -> Iterator[_Error]:
+    """Yield drivers without exactly one kind, and nodes whose driver is missing."""
+    drivers = content.get("power", {})
+    for name, driver in drivers.items():
+        kinds = _COMPANIONS.keys() & driver.keys()
+        if len(kinds) != 1:
+            yield ("power", name), f"expected one of the keys {', '.join(_COMPANIONS)}"
+            continue
+        (kind,) = kinds
+        for key in driver.keys() - {kind} - _COMPANIONS[kind]:
+            yield ("power", name, key), f"{key} does not belong to {kind}"
+        if kind == "libvirt" and "domain" not in driver:
+            yield ("power", name), "expected the key domain beside libvirt"
+    for name, entry in content["nodes"].items():
+        if "power" in entry and entry["power"] not in drivers:
+            what = f"no power driver {entry['power']}; the drivers are {', '.join(drivers) or 'none'}"
+            yield ("nodes", name, "power"), what
+        for number, fault in enumerate(entry["may"]):
+            if fault in POWER_FAULTS and "power" not in entry:
+                yield ("nodes", name, "may", number), f"{fault} needs the key power at {name}"
+
+
+def _missing_files(content: Json, folder: Path) -> Iterator[_Error]:
+    places = (("cluster", "kubeconfig"), ("ssh", "config"), ("ssh", "known_hosts"), ("hosts", "ansible"))
+    for section, key in places:
+        name = content.get(section, {}).get(key)
+        if name is not None and not _resolved(name, folder).exists():
+            yield (section, key), f"no such file: {_resolved(name, folder)}"
+
+
+def _resolved(name: str, folder: Path) -> Path:
+    try:
+        return folder / Path(name).expanduser()
+    except RuntimeError:
+        return folder / name
+
+
+def _inventory(content: Json, path: Path) -> Inventory:
+    cluster, ssh, hosts, folder = content["cluster"], content["ssh"], content.get("hosts"), path.parent
+    kubeconfig = str(_resolved(cluster["kubeconfig"], folder)) if "kubeconfig" in cluster else ""
+    drivers = {name: _driver(driver) for name, driver in content.get("power", {}).items()}
+    return Inventory(
+        path,
+        ClusterAddress(kubeconfig, cluster["context"], cluster["uid"]),
+        Ssh(_resolved(ssh["config"], folder), _resolved(ssh["known_hosts"], folder)),
+        AnsibleHosts(_resolved(hosts["ansible"], folder), hosts["group"]) if hosts else None,
+        {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
+    )
+
+
+def _node(name: str, entry: Json, drivers: Mapping[str, PowerDriver]) -> ListedNode:
+    power = drivers[entry["power"]] if "power" in entry else None
+    return ListedNode(name, tuple(entry["may"]), power, entry.get("control_plane", False))
+
+
+def _driver(driver: Json) -> PowerDriver:
+    if "fence" in driver:
+        options = {
+            key: option if isinstance(option, str) else json.dumps(option)
+            for key, option in driver.get("options", {}).items()
+        }
+        return FenceAgent(driver["fence"], options, driver.get("secret_env", ""))
+    if "libvirt" in driver:
+        return LibvirtDomain(driver["libvirt"], driver["domain"])
+    return PowerCommand(tuple(driver["command"]))

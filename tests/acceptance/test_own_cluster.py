@@ -1,0 +1,159 @@
+"""Marks on a lab as somebody's own cluster: what `mark` and `unmark` write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeproof.cluster.resources import node
+from nodeproof.existing.marks import ANNOTATION
+from nodeproof.labs.client.handle import LabHandle
+from tests.acceptance.command import nodeproof
+from tests.acceptance.test_audit import ACCOUNTS, BINDINGS, ROLES, with_user
+
+Json = Any
+NAME, ROLE = "nodeproof-mark", "node-role.kubernetes.io/control-plane"
+FUTURE = "2099-01-31T18:00:00+00:00"
+
+
+@pytest.fixture(scope="module")
+def other_user(
+    served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Write a kubeconfig of a second user, who has the rights that `mark` names when it is refused."""
+    api, group = altered_whole.cluster.api, "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch"]},
+    ]
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": "default"}
+    role_ref = {"apiGroup": group, "kind": "ClusterRole", "name": NAME}
+    created = {
+        ACCOUNTS: {"metadata": {"name": NAME}},
+        ROLES: {"metadata": {"name": NAME}, "rules": rules},
+        BINDINGS: {"metadata": {"name": NAME}, "subjects": [subject], "roleRef": role_ref},
+    }
+    for path, body in created.items():
+        api.create(path, body)
+    token = api.create(f"{ACCOUNTS}/{NAME}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    yield with_user(served, tmp_path_factory.mktemp("mark") / "kubeconfig", {"token": token})
+    for path in created:
+        api.delete(f"{path}/{NAME}")
+
+
+@pytest.fixture
+def names(whole_lab: LabHandle) -> Iterator[list[str]]:
+    """Return the names of the lab's nodes, and remove their marks and the role afterwards."""
+    names = sorted(entry.name for entry in whole_lab.fleet.nodes())
+    yield names
+    metadata = {"annotations": {ANNOTATION: None}, "labels": {ROLE: None}}
+    for name in names:
+        whole_lab.cluster.api.patch(node(name), {"metadata": metadata})
+
+
+@pytest.fixture
+def write(whole_lab: LabHandle, served: Path, tmp_path: Path) -> Callable[..., str]:
+    """Return `write(names, kubeconfig, **cluster)`, which writes an inventory and returns its name."""
+    uid = whole_lab.cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+
+    def write_inventory(names: list[str], kubeconfig: Path = served, **cluster: str) -> str:
+        (tmp_path / "ssh").touch()
+        context = yaml.safe_load(kubeconfig.read_text())["current-context"]
+        content = {
+            "cluster": {"kubeconfig": str(kubeconfig), "context": context, "uid": uid, **cluster},
+            "ssh": {"config": "ssh", "known_hosts": "ssh"},
+            "nodes": {name: {"may": ["partition"]} for name in names},
+        }
+        (tmp_path / "cluster.yaml").write_text(json.dumps(content))
+        return "cluster.yaml"
+
+    return write_inventory
+
+
+def marks_of(lab: LabHandle) -> Mapping[str, Json]:
+    nodes = lab.cluster.api.get("/api/v1/nodes")["items"]
+    texts = {entry["metadata"]["name"]: entry["metadata"]["annotations"].get(ANNOTATION) for entry in nodes}
+    return {name: json.loads(text) for name, text in texts.items() if text}
+
+
+def test_mark_is_written_listed_and_removed(
+    whole_lab: LabHandle, names: list[str], write: Callable[..., str], tmp_path: Path
+) -> None:
+    file = write(names)
+    process = nodeproof("mark", "--cluster", file, names[0], "--until", FUTURE, cwd=tmp_path)
+    assert process.status == 0, process
+    stored = whole_lab.cluster.api.get(node(names[0]))
+    uid = whole_lab.cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    mark = marks_of(whole_lab)[names[0]]
+    assert mark["owner"].startswith("nodeproof-admin (")
+    assert {key: mark[key] for key in ("until", "machineID", "clusterUID")} == {
+        "until": FUTURE,
+        "machineID": stored["status"]["nodeInfo"]["machineID"],
+        "clusterUID": uid,
+    }
+    listed = nodeproof("mark", "--cluster", file, "--list", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in listed[1:]] == [names[0]]
+    assert "may be harmed by partition" in listed[1]
+    assert nodeproof("unmark", "--cluster", file, names[0], cwd=tmp_path).status == 0
+    assert marks_of(whole_lab) == {}
+
+
+def test_one_refused_node_leaves_all_unmarked(
+    whole_lab: LabHandle, names: list[str], write: Callable[..., str], tmp_path: Path
+) -> None:
+    allowed, control, unlisted = names
+    whole_lab.cluster.api.patch(node(control), {"metadata": {"labels": {ROLE: ""}}})
+    file = write([allowed, control, "absent"])
+    process = nodeproof("mark", "--cluster", file, allowed, control, unlisted, "absent", cwd=tmp_path)
+    assert process.status == 2, process
+    for name, reason in {
+        control: "a control-plane node",
+        unlisted: "does not list it",
+        "absent": "no such Node",
+    }.items():
+        assert any(name in line and reason in line for line in process.stderr.splitlines()), process
+    assert marks_of(whole_lab) == {}
+
+
+def test_mark_of_another_user_is_kept(
+    whole_lab: LabHandle, names: list[str], write: Callable[..., str], other_user: Path, tmp_path: Path
+) -> None:
+    other = nodeproof("mark", "--cluster", write(names, other_user), names[0], cwd=tmp_path)
+    assert other.status == 0, other
+    before = marks_of(whole_lab)
+    process = nodeproof("mark", "--cluster", write(names), names[0], cwd=tmp_path)
+    assert process.status == 2, process
+    assert f"system:serviceaccount:default:{NAME}" in process.stderr
+    assert marks_of(whole_lab) == before
+
+
+@pytest.mark.parametrize("command", ["mark", "unmark"])
+def test_inventory_of_another_cluster_is_refused(
+    command: str, whole_lab: LabHandle, names: list[str], write: Callable[..., str], tmp_path: Path
+) -> None:
+    file = write(names, uid="6f0c1c1e-0000-4000-8000-000000000001")
+    process = nodeproof(command, "--cluster", file, names[0], cwd=tmp_path)
+    assert process.status == 2, process
+    assert "another cluster" in process.stderr
+    assert marks_of(whole_lab) == {}
+
+
+def test_unverified_server_is_refused(
+    served: Path, names: list[str], write: Callable[..., str], tmp_path: Path
+) -> None:
+    content = yaml.safe_load(served.read_text())
+    for entry in content["clusters"]:
+        entry["cluster"].pop("certificate-authority", None)
+        entry["cluster"].pop("certificate-authority-data", None)
+        entry["cluster"]["insecure-skip-tls-verify"] = True
+    config = tmp_path / "insecure"
+    config.write_text(yaml.safe_dump(content))
+    config.chmod(0o600)
+    process = nodeproof("mark", "--cluster", write(names, config), names[0], cwd=tmp_path)
+    assert process.status == 2, process
+    assert "insecure-skip-tls-verify" in process.stderr

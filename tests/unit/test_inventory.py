@@ -1,0 +1,148 @@
+"""Inventories of existing clusters: what they mean, and one line for each bad entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from nodeproof.existing import inventory
+from nodeproof.existing.inventory import FenceAgent, Inventory, LibvirtDomain, PowerCommand
+from nodeproof.faults import FAULTS
+from nodeproof.model.problem import Problem
+
+UID = "6f0c1c1e-0000-4000-8000-000000000001"
+VALID = f"""\
+cluster:
+  kubeconfig: config
+  context: prod-eu
+  uid: {UID}
+ssh:
+  config: ssh_config
+  known_hosts: known_hosts
+hosts:
+  ansible: hosts.yaml
+  group: kube_node
+nodes:
+  worker-7:
+    may: [partition, power-off]
+    power: bmc-7
+  worker-8:
+    may: [reset]
+    power: vm
+  worker-9:
+    may: [reset]
+    power: script
+  control-1:
+    may: [unit-down]
+    control_plane: true
+power:
+  bmc-7:
+    fence: fence_redfish
+    options: {{ip: 10.9.0.7, ssl: true}}
+    secret_env: BMC_7
+  vm: {{libvirt: "qemu+ssh://host/system", domain: worker-8}}
+  script: {{command: [./power.sh, "{{action}}", "{{node}}"]}}
+"""
+Parse = Callable[[str], Inventory]
+
+
+@pytest.fixture
+def parse(tmp_path: Path) -> Parse:
+    """Return `parse(text)`, beside whose file the files that `VALID` names are."""
+    for name in ("config", "ssh_config", "known_hosts", "hosts.yaml"):
+        (tmp_path / name).touch()
+    return lambda text: inventory.parse(text, tmp_path / "cluster.yaml")
+
+
+def problem_of(parse: Parse, text: str) -> Problem:
+    with pytest.raises(Problem) as caught:
+        parse(text)
+    return caught.value
+
+
+def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
+    content = parse(VALID)
+    assert content.cluster == inventory.ClusterAddress(str(tmp_path / "config"), "prod-eu", UID)
+    assert content.ssh == inventory.Ssh(tmp_path / "ssh_config", tmp_path / "known_hosts")
+    assert content.hosts == inventory.AnsibleHosts(tmp_path / "hosts.yaml", "kube_node")
+    nodes = content.nodes
+    assert nodes["worker-7"].faults == ("partition", "power-off")
+    assert nodes["worker-7"].power == FenceAgent("fence_redfish", {"ip": "10.9.0.7", "ssl": "true"}, "BMC_7")
+    assert nodes["worker-8"].power == LibvirtDomain("qemu+ssh://host/system", "worker-8")
+    assert nodes["worker-9"].power == PowerCommand(("./power.sh", "{action}", "{node}"))
+    assert [name for name, node in nodes.items() if node.is_control_plane] == ["control-1"]
+
+
+def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
+    lines = [line for line in VALID.splitlines() if not any(key in line for key in ("kubeconfig", "group"))]
+    text = "\n".join(line for line in lines if "hosts:" not in line or "known" in line)
+    content = parse(text.replace("  ansible: hosts.yaml\n", ""))
+    assert (content.cluster.kubeconfig, content.hosts) == ("", None)
+
+
+BAD = [
+    (f"uid: {UID}", "uid: other", "UID of namespace kube-system", 4),
+    ("context: prod-eu", "context: 7", "a text", 3),
+    ("  context: prod-eu\n", "", "'context' is a required property", 2),
+    ("group: kube_node", "group: kube_node\n  port: 22", "unknown key port", 11),
+    ("[partition, power-off]", "[partition, storm]", "'storm' is not one of", 13),
+    ("[partition, power-off]", "[]", "at least one", 13),
+    ("worker-7:", "Worker_7:", "a Node's name", 13),
+    ("power: bmc-7", "power: bmc-8", "no power driver bmc-8", 14),
+    ("    power: vm\n", "", "reset needs the key power", 16),
+    ("control_plane: true", "control_plane: false", "leave it out", 23),
+    ("fence: fence_redfish", "libvirt: test:///x", "does not belong to libvirt", 27),
+    (", domain: worker-8", "", "expected the key domain", 29),
+    ("config: ssh_config", "config: absent", "no such file", 6),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "message", "line"), BAD, ids=[entry[2] for entry in BAD])
+def test_bad_entry_gives_its_line(parse: Parse, before: str, after: str, message: str, line: int) -> None:
+    assert before in VALID
+    problem = problem_of(parse, VALID.replace(before, after, 1))
+    lines = [entry for entry in str(problem).splitlines() if message in entry]
+    assert lines, problem
+    assert f"cluster.yaml:{line}:" in lines[0]
+    assert "correct the inventory" in lines[0]
+
+
+def test_each_bad_entry_has_its_own_line(parse: Parse) -> None:
+    text = VALID.replace("context: prod-eu", "context: 7").replace("[reset]", "[storm]")
+    assert len(str(problem_of(parse, text)).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("ssl: true", "password: hunter-2-x"),
+        ("qemu+ssh://host", "qemu+ssh://admin:hunter-2-x@host"),
+        ('"{action}"', "--password=hunter-2-x"),
+    ],
+)
+def test_secret_is_refused_and_not_repeated(parse: Parse, before: str, after: str) -> None:
+    problem = problem_of(parse, VALID.replace(before, after, 1))
+    assert "must not contain a secret" in problem.what
+    assert "hunter" not in str(problem)
+
+
+@pytest.mark.parametrize("text", ["", "a: *b", "a: 1\na: 2", "[]", "nodes: {}"])
+def test_other_yaml_is_a_problem(parse: Parse, text: str) -> None:
+    assert "correct the inventory" in str(problem_of(parse, text))
+
+
+def test_absent_inventory_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="No such file"):
+        inventory.read(tmp_path / "absent")
+
+
+def test_schema_is_valid_and_allows_only_faults_on_nodes() -> None:
+    schema = json.loads(Path(inventory.__file__).with_name("inventory.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    names = schema["properties"]["nodes"]["additionalProperties"]["properties"]["may"]["items"]["enum"]
+    assert [name for name in names if "node" not in FAULTS[name].places] == []
+    assert set(names) >= inventory.POWER_FAULTS
