@@ -23,21 +23,19 @@ from types import MappingProxyType
 from nodeproof import proc
 from nodeproof.artifacts.build import (
     BUILD,
+    VERSION_TIMEOUT_S,
     Version,
     Work,
     build_errors,
     build_flags,
-    inputs_hash,
-)
-from nodeproof.artifacts.checkout import Checkout, content_hash
-from nodeproof.artifacts.go import (
-    VERSION_TIMEOUT_S,
     build_go_version,
     find_go,
     go_environment,
+    inputs_hash,
     required_go,
     tail,
 )
+from nodeproof.artifacts.checkout import Checkout, content_hash
 from nodeproof.cache import Report, cache_dir, load_or_build, make_folder, work_folder
 from nodeproof.hints import shipped
 from nodeproof.model.overrides import SOURCE_OPTION

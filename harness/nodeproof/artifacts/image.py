@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
+from nodeproof.artifacts.build import tail
 from nodeproof.artifacts.components import Component, Components
-from nodeproof.artifacts.go import tail
 from nodeproof.cache import Report, cache_dir, load_or_build
 from nodeproof.hints import MACHINES, hint_for, shipped
 from nodeproof.model.problem import Problem

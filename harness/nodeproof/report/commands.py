@@ -117,7 +117,7 @@ def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print or write the page's claims across several runs."""
     from nodeproof import catalogue
-    from nodeproof.report import comparison, digest, versions
+    from nodeproof.report import comparison, digest
 
     runs = [digest.read(run) for run in arguments.runs]
     compared = comparison.compare(runs, catalogue.load(arguments.claims))
@@ -126,7 +126,7 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     if arguments.markdown:
         _put(comparison.matrix_markdown(compared), arguments.markdown)
     if arguments.versions:
-        _put(versions.render(compared), arguments.versions)
+        _put(comparison.versions_markdown(compared), arguments.versions)
     if not (arguments.html or arguments.markdown or arguments.versions):
         put(comparison.matrix_text(compared))
     return 0
