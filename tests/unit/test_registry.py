@@ -22,7 +22,7 @@ import pytest
 from nodeproof import proc
 from nodeproof.labs.base.wire import LabStatus, SupervisorClient, receive, send
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse
 from nodeproof.labs.client.supervised import SupervisedHost
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem

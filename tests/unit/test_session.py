@@ -14,8 +14,7 @@ import pytest
 
 from nodeproof.checks import moments
 from nodeproof.checks.settings import default_of
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug
 from nodeproof.model.judgment import Check

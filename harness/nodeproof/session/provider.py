@@ -22,11 +22,11 @@ from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import (
     CLEAN_TIMEOUT_S,
     NODES_READY_TIMEOUT_S,
+    InUse,
     LabHandle,
     resize,
     with_reasons,
 )
-from nodeproof.labs.client.leases import InUse
 from nodeproof.model.needs import ATTACHER, Needs
 from nodeproof.model.plan import Size
 from nodeproof.model.problem import OutsideError, Problem
