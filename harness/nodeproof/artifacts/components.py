@@ -42,26 +42,6 @@ from nodeproof.model.overrides import NODE_VERSIONS_OPTION, SOURCE_OPTION, UPGRA
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
-__all__ = [
-    "BUILD",
-    "CLOUD",
-    "HOLLOW",
-    "PROXY",
-    "ROLES",
-    "Component",
-    "Components",
-    "cached",
-    "check_version",
-    "newest_patches",
-    "obtain",
-    "obtain_from",
-    "read_version",
-    "recipe_dir",
-    "recipe_hash",
-    "supplied_version",
-    "tested_version",
-]
-
 ROLES = (
     "etcd",
     "kube-apiserver",
@@ -191,11 +171,6 @@ def newest_patches(report: Report) -> tuple[str, ...]:
     # Go lists versions in their order.
     newest = {parsed.minor: text for text in listed if "-" not in (parsed := Version.parse(text)).rest}
     return tuple(newest[minor] for minor in SUPPORTED_MINORS if minor in newest)
-
-
-def check_version(version: str) -> None:
-    """Check that `version` is a Kubernetes version, before it is used. Raises Problem."""
-    Version.parse(version)
 
 
 def recipe_dir() -> Path:

@@ -26,8 +26,6 @@ from nodeproof.artifacts.build import (
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
 
-__all__ = ["ATTACHER", "SANITY", "entry_path", "obtain", "python_path", "recipe_dir"]
-
 ATTACHER, SANITY = "external-attacher", "csi-sanity"
 
 _UPSTREAM: Mapping[str, str] = {

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nodeproof import terminal
+from nodeproof.artifacts.build import BUILD, Version
 from nodeproof.artifacts.checkout import Checkout, checkout_of
 from nodeproof.artifacts.components import (
-    BUILD,
     Components,
-    check_version,
     obtain,
     obtain_from,
     parse_node_versions,
@@ -169,7 +168,7 @@ def resolve(options: Options, workers: int = 0) -> Options:
     if options.profile:
         profile_named(options.profile)
     if options.kubernetes_version:
-        check_version(options.kubernetes_version)
+        Version.parse(options.kubernetes_version)
     if options.nodes:
         KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
     if not options.starts_lab:
