@@ -192,10 +192,6 @@ class KubeletSettings(Fault):
             machine, ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file], merged
         )
 
-    def heal(self, machine: Shell) -> None:
-        """Delete the files, if any, and restart the kubelet if they existed."""
-        self.run(machine, self.self_heal_command)
-
     def is_injected(self, machine: Machine) -> bool:
         return all(self._has_settings(machine))
 
