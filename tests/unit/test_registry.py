@@ -243,7 +243,7 @@ NODE = {
     "data_address": "10.77.1.1",
     "memory_mib": 0,
     "cpus": 1,
-    "on": True,
+    "is_on": True,
     "pid": 7,
     "kubelet": "",
 }
@@ -255,7 +255,7 @@ STATUS = {
     "failure": "",
     "profile": "fast",
     "kubernetes_version": "v1.36.3",
-    "nodes": [NODE, {**NODE, "name": "node-2", "slot": 1, "on": False, "pid": None}],
+    "nodes": [NODE, {**NODE, "name": "node-2", "slot": 1, "is_on": False, "pid": None}],
     "components": {"etcd": 5},
     "services": {"etcd": {"pid": 5, "argv": ["etcd"]}, "kube-scheduler": {"pid": None, "argv": []}},
     "settings": "/run/nodeproof/p-000000/mem/settings",
