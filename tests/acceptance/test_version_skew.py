@@ -1,4 +1,4 @@
-"""An altered kubelet of an older version: its own node deviates, and no other."""
+"""Two versions of Kubernetes in one cluster: older kubelets, one of them altered, and an upgrade."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from nodeproof.artifacts.components import Components
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.overrides import NO_OVERRIDES
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
 from tests.acceptance.alterations import LATE_S
 from tests.acceptance.altered import Cluster, run_scenarios, shipped
-from tests.acceptance.command import TOP
+from tests.acceptance.command import TOP, nodeproof
 from tests.waiting import pause
 
-pytestmark = pytest.mark.night(
-    "needs the build of a second version; unit tests compare claims with the version of their kubelet"
-)
 TOPOLOGY = str(TOP / "infra" / "topology" / "older-kubelets.yaml")
 OLDER = starting.read_topology(TOPOLOGY).entries[0].kubelet_version
 CLAIM = "heartbeat.lease-interval"
@@ -46,6 +44,7 @@ def older_kubelet_is_late(cluster: Cluster) -> None:
     cluster.go_on()
 
 
+@pytest.mark.night("CI judges the claim on an older kubelet, and a compiled bug makes it deviate")
 def test_altered_older_kubelet_deviates_on_its_own_node_only(skewed_lab: LabHandle, tmp_path: Path) -> None:
     verdicts = {}
     for zone in skewed_lab.fleet.zones():
@@ -58,3 +57,25 @@ def test_altered_older_kubelet_deviates_on_its_own_node_only(skewed_lab: LabHand
         verdicts[zone] = {(row["verdict"], row.get("kubelet_version", "")) for row in rows}
         lab.close()
     assert verdicts == {"zone-a": {("deviates", OLDER)}, "zone-b": {("conforms", "")}}
+
+
+def test_claims_conform_on_an_older_kubelet(tmp_path: Path) -> None:
+    run, scenario = tmp_path / "run", shipped("heartbeat/test_lease.py")
+    process = nodeproof(
+        "run", "--nodes=2", f"--node-versions={OLDER}", f"--run={run}", scenario, cwd=tmp_path
+    )
+    assert process.status == 0
+    rows = [row for row in rundir.read_verdicts(run) if row["claim"] == CLAIM]
+    proven = [row for row in rows if row["verdict"] != "unproven"]
+    assert [(row["verdict"], row["kubelet_version"]) for row in proven] == [("conforms", OLDER)]
+
+
+def test_claims_conform_after_an_upgrade_while_a_node_is_unreachable(tmp_path: Path) -> None:
+    run, scenario = tmp_path / "run", shipped("upgrade/test_control_plane.py")
+    versions = (f"--kubernetes-version={OLDER}", f"--upgrade-to={DEFAULT_KUBERNETES_VERSION}")
+    process = nodeproof(
+        "run", "--nodes=2", *versions, f"--run={run}", scenario, "-k", "unreachable", cwd=tmp_path
+    )
+    assert process.status == 0
+    outcomes = {(row["verdict"], row["upgraded_to"]) for row in rundir.read_verdicts(run)}
+    assert outcomes == {("conforms", DEFAULT_KUBERNETES_VERSION)}

@@ -26,10 +26,21 @@ from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, shard_run
 Json = Any
 TOP = Path(__file__).resolve().parents[2]
 FILE = TOP / "infra" / "ci" / "nightly.yml"
-RELEASE = FILE.with_name("release.yml")
+RELEASE, PATCH = FILE.with_name("release.yml"), FILE.with_name("patch.yml")
+PROW: Json = yaml.safe_load(FILE.with_name("prow.yaml").read_text())
 WORKFLOW: Json = yaml.safe_load(FILE.read_text())
 JOBS: Json = WORKFLOW["jobs"]
 LINES = [line for job in JOBS.values() for step in job["steps"] for line in step.get("run", "").splitlines()]
+STEPS_OF_A_PATCH = yaml.safe_load(PATCH.read_text())["jobs"]["judge"]["steps"]
+LINES_OF_A_PATCH = [
+    re.sub(r"^(nodeproof/\.venv/bin/|\$)nodeproof", ".venv/bin/nodeproof", line)
+    for text in (
+        *(step.get("run", "") for step in STEPS_OF_A_PATCH),
+        PROW["presubmits"]["kubernetes/kubernetes"][0]["spec"]["containers"][0]["args"][0],
+    )
+    for line in text.splitlines()
+]
+REFERENCE = (TOP / "docs" / "commands.md").read_text()
 EXPRESSION = re.compile(r"\$\{\{[^}]*\}\}")
 SAY_NOTHING = ("shard", "sensitivity", "false-alarms")
 """A shard's summary is part of the merged run's; other tables are in the logs."""
@@ -65,10 +76,16 @@ def test_make_accepts_the_command(line: str) -> None:
     assert match is None or match[1] in output
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if line.startswith(".venv/bin/nodeproof ")])
+@pytest.mark.parametrize(
+    "line", [line for line in (*LINES, *LINES_OF_A_PATCH) if line.startswith(".venv/bin/nodeproof ")]
+)
 def test_nodeproof_accepts_the_command(line: str) -> None:
     words = shlex.split(expanded(line).partition(" >>")[0])[1:]
-    assert cli._parser().parse_args(words).command == words[0]
+    # pytest parses the options of `run`.
+    known, options = cli._parser().parse_known_args(words)
+    assert known.command == words[0]
+    assert words[0] == "run" or not options
+    assert all(f"`{option.partition('=')[0]} " in REFERENCE for option in options if option[:2] == "--")
 
 
 def checked(file: Path) -> proc.Result:
@@ -78,7 +95,7 @@ def checked(file: Path) -> proc.Result:
 
 
 def test_workflows_are_valid(tmp_path: Path) -> None:
-    assert checked(FILE).status == checked(RELEASE).status == 0
+    assert checked(FILE).status == checked(RELEASE).status == checked(PATCH).status == 0
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(FILE.read_text().replace("runs-on:", "runs-under:"))
     assert checked(wrong).status == 1
