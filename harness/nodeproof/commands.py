@@ -257,10 +257,9 @@ def unmark(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Start a lab that stays up."""
-    from nodeproof.artifacts.components import tested_version
-    from nodeproof.artifacts.skew import parse_node_versions
+    from nodeproof.artifacts.components import parse_node_versions, tested_version
     from nodeproof.labs.base.profiles import profile_named
-    from nodeproof.labs.client import dryrun, starting
+    from nodeproof.labs.client import starting
     from nodeproof.labs.client.starting import LabRequest
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
     from nodeproof.model.overrides import parse
@@ -283,7 +282,7 @@ def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
     )
     starting.check_versions(kind, version, overrides)
     components = _obtain(arguments, checkout)
-    overrides = dryrun.check(overrides, components, kind, profile_named(profile))
+    overrides = starting.dry_run(overrides, components, kind, profile_named(profile))
     request = replace(request, overrides=overrides)
     _sweep()
     for setting in kind.settings(profile_named(profile), overrides):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.go import find_go, go_environment, required_go
+from nodeproof.artifacts.build import find_go, go_environment, required_go
 
 _TIMEOUT_S = 600.0
 _INIT = '''"""Messages and services of the protocol, made by `make stubs` from the published .proto files."""

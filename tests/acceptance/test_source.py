@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from nodeproof import proc
-from nodeproof.artifacts.build import Version, staging_modules
+from nodeproof.artifacts.build import Version, find_go, go_environment, required_go, staging_modules
 from nodeproof.artifacts.components import recipe_dir
-from nodeproof.artifacts.go import find_go, go_environment, required_go
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
 from tests.acceptance.command import nodeproof

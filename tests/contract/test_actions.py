@@ -14,8 +14,16 @@ import pytest
 
 from nodeproof.actions.api import OwnCredential, dry_run, kubectl, kubelet_of, send_request
 from nodeproof.actions.components import try_flags
-from nodeproof.actions.nodes import create_node, join, keep_alive, leave, restart_joined, run_on, try_kubelet
-from nodeproof.actions.quarantine import begun
+from nodeproof.actions.nodes import (
+    begun,
+    create_node,
+    join,
+    keep_alive,
+    leave,
+    restart_joined,
+    run_on,
+    try_kubelet,
+)
 from nodeproof.actions.workloads import (
     LABEL,
     Kind,

@@ -17,7 +17,7 @@ from nodeproof.labs.client.handle import LabHandle, TooFewNodes
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.scenario.lab import Lab
-from nodeproof.session.worker_lab import ExcludedNodes
+from nodeproof.session.provider import ExcludedNodes
 from tests.waiting import eventually
 
 COMMAND_TIMEOUT_S, LOST_TIMEOUT_S, WAITED_S = 20.0, 60.0, 2.0

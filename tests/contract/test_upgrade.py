@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nodeproof.artifacts.components import cached
-from nodeproof.faults.upgrade import Upgrade
+from nodeproof.faults.settings import Upgrade
 from nodeproof.labs.base.profiles import FAST
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle

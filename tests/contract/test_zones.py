@@ -19,8 +19,7 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import is_running
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S
 from nodeproof.labs.client import registry, starting
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment

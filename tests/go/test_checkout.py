@@ -8,9 +8,9 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.artifacts import components
+from nodeproof.artifacts.build import VERSION_TIMEOUT_S
 from nodeproof.artifacts.checkout import read_checkout
 from nodeproof.artifacts.components import obtain_from
-from nodeproof.artifacts.go import VERSION_TIMEOUT_S
 from nodeproof.model.problem import Problem
 from tests.checkouts import contents, write_checkout
 

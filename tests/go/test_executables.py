@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nodeproof import proc
-from nodeproof.artifacts.build import Version, tag_flags
+from nodeproof.artifacts.build import Version, find_go, go_environment, required_go, tag_flags
 from nodeproof.artifacts.components import recipe_dir
-from nodeproof.artifacts.go import find_go, go_environment, required_go
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
 TIMEOUT_S = 1500.0

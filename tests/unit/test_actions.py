@@ -15,11 +15,10 @@ import pytest
 from infra.csi.hypervisor import Volume, volume_id
 from infra.csi.machine import Marked
 from infra.csi.table import Table
-from nodeproof.actions import quarantine
+from nodeproof.actions import nodes as node_actions
 from nodeproof.actions.action import ActionContext
 from nodeproof.actions.api import kubectl
-from nodeproof.actions.nodes import set_cloud_addresses, set_cloud_answers
-from nodeproof.actions.quarantine import OVER_S, wait_podgc_quarantine
+from nodeproof.actions.nodes import OVER_S, set_cloud_addresses, set_cloud_answers, wait_podgc_quarantine
 from nodeproof.cluster.workloads import pod_spec
 from nodeproof.faults.cloud import Cloud
 from nodeproof.faults.volumes import Volumes, attachment, handle
@@ -103,7 +102,7 @@ def node_created_at(t: float) -> Any:
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *nodes: str) -> Cluster:
-    monkeypatch.setattr(quarantine, "_PERIOD_S", 0.001)
+    monkeypatch.setattr(node_actions, "_PERIOD_S", 0.001)
     lab = fake_lab({"cluster.api": cluster, "name": "lab-1"})
     wait_podgc_quarantine(*nodes).do(ActionContext(lab, None, lambda _node: None))
     return cluster
@@ -131,7 +130,7 @@ def test_continually_recreated_node_is_a_problem(monkeypatch: pytest.MonkeyPatch
         def get(self, _path: str) -> Any:
             return node_created_at(self.now)
 
-    monkeypatch.setattr(quarantine, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(node_actions, "_QUARANTINE_TIMEOUT_S", 0.05)
     with pytest.raises(Problem, match=r"after 0[.]05 s, a Node of a is younger than 71 s"):
         waited(monkeypatch, Anew(SOME_BEGUN, {}), "a")
 

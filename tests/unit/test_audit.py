@@ -21,8 +21,7 @@ from nodeproof.audit.running import (
     Subject,
     judge_subject,
 )
-from nodeproof.audit.settings import Evidence
-from nodeproof.audit.tolerations import Tolerations, judge_tolerations
+from nodeproof.audit.settings import Evidence, Tolerations, judge_tolerations
 from nodeproof.checks.judge import judge
 from nodeproof.model.history import Entry, History
 from nodeproof.model.verdict import Verdict

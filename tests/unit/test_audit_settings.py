@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from nodeproof import catalogue
+from nodeproof.audit.command import cluster_role
 from nodeproof.audit.dangers import dangers
-from nodeproof.audit.roles import cluster_role
-from nodeproof.audit.settings import API_SERVER, CONTROL_PLANE, MANAGER, Evidence, read, settings
-from nodeproof.audit.tolerations import Tolerations
+from nodeproof.audit.settings import API_SERVER, CONTROL_PLANE, MANAGER, Evidence, Tolerations, read, settings
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import pods
 from nodeproof.model.cluster import flags_of

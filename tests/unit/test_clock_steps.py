@@ -16,7 +16,7 @@ from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.slack import Span, slack_s, step_s
-from nodeproof.recording.clocks import WallClock, measure_stalls
+from nodeproof.recording.node_messages import WallClock, measure_stalls
 from tests.unit.histories import (
     NODE,
     RENEW_S,

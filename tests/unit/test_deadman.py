@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from nodeproof.labs.base import deadman, processes
-from nodeproof.labs.base.deadman import Deadman
+from nodeproof.labs.base import processes
 from nodeproof.labs.base.processes import EventLog
+from nodeproof.labs.supervisor import init
+from nodeproof.labs.supervisor.init import Deadman
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
 from tests.waiting import eventually, throughout
@@ -47,7 +48,7 @@ class Healing:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadman, "_RETRY_PERIOD_S", 0.01)
+    monkeypatch.setattr(init, "_RETRY_PERIOD_S", 0.01)
 
 
 @pytest.fixture

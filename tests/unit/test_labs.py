@@ -14,8 +14,8 @@ import pytest
 from nodeproof.artifacts.components import Components
 from nodeproof.doctor import diagnose
 from nodeproof.labs import kinds
-from nodeproof.labs.base import control_plane, kubelet
-from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
+from nodeproof.labs.base import control_plane
+from nodeproof.labs.base.nodes import NodeEnvironment, Nodes, kubelet_configuration
 from nodeproof.labs.base.profiles import FAST
 from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.client import starting
@@ -62,7 +62,7 @@ def test_invalid_spec_is_a_value_error(text: str) -> None:
 @pytest.mark.usefixtures("_cgroup_v1")
 def test_guest_has_its_own_cgroups_regardless_of_the_host() -> None:
     process, guest = (
-        kubelet.configuration(spec, NODE, FOLDER, kind_named(spec.kind).kubelet()) for spec in (SPEC, GUEST)
+        kubelet_configuration(spec, NODE, FOLDER, kind_named(spec.kind).kubelet()) for spec in (SPEC, GUEST)
     )
 
     assert process["failCgroupV1"] is False

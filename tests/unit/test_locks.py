@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from nodeproof.labs.client.leases import InUse, Leases
+from nodeproof.labs.client.handle import InUse, Leases
 from nodeproof.locks import is_held, locked, try_lock
 from tests.waiting import eventually
 

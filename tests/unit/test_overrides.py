@@ -12,11 +12,12 @@ import pytest
 
 from nodeproof.artifacts.components import ROLES, Component, Components
 from nodeproof.cluster import workloads
-from nodeproof.labs.base import control_plane, kubelet
+from nodeproof.labs.base import control_plane
+from nodeproof.labs.base.nodes import kubelet_configuration
 from nodeproof.labs.base.processes import refusal
 from nodeproof.labs.base.profiles import FAST
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
-from nodeproof.labs.client import dryrun, starting
+from nodeproof.labs.client import starting
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.machines.machine import Machine
@@ -119,7 +120,7 @@ def test_texts_distinguish_runs() -> None:
 @pytest.mark.parametrize("kind", [PROCESS, LIBVIRT], ids=lambda kind: kind.name)
 def test_gates_go_to_the_components_that_know_them(components: Components, kind: Kind) -> None:
     executable(components.path("kube-scheduler"), CONTROLLER)
-    overrides = dryrun.check(parse(["A=true"], ["kubelet.maxPods=50"]), components, kind, FAST)
+    overrides = starting.dry_run(parse(["A=true"], ["kubelet.maxPods=50"]), components, kind, FAST)
     knowing = [component for component in COMPONENTS if overrides.of(component)]
     assert knowing == [component for component in COMPONENTS if component != "kube-scheduler"]
     assert overrides.of("kube-apiserver") == {"feature-gates": "A=true"}
@@ -128,7 +129,7 @@ def test_gates_go_to_the_components_that_know_them(components: Components, kind:
 
 def test_gates_of_one_component_are_kept_beside_those_of_all(components: Components) -> None:
     own = ["kube-proxy.feature-gates=B=true", 'kubelet.featureGates={"B": true}']
-    overrides = dryrun.check(parse(["A=true"], own), components, PROCESS, FAST)
+    overrides = starting.dry_run(parse(["A=true"], own), components, PROCESS, FAST)
     assert overrides.of("kube-proxy") == {"feature-gates": "B=true,A=true"}
     assert overrides.of("kubelet") == {"featureGates": {"B": True, "A": True}}
 
@@ -150,7 +151,7 @@ def test_refused_setting_is_one_line_with_the_words_of_the_component(
     components: Components, kind: Kind, gates: Sequence[str], settings: Sequence[str], message: str
 ) -> None:
     with pytest.raises(Problem, match=rf"{message}\(--feature-gates") as refused:
-        dryrun.check(parse(gates, settings), components, kind, FAST)
+        starting.dry_run(parse(gates, settings), components, kind, FAST)
     assert "\n" not in str(refused.value)
     assert "port" not in str(refused.value)
 
@@ -158,7 +159,7 @@ def test_refused_setting_is_one_line_with_the_words_of_the_component(
 def test_settings_of_foreign_components_are_refused(components: Components) -> None:
     foreign = replace(PROCESS, name="existing", connect=lambda _name: pytest.fail("connected"))
     with pytest.raises(Problem, match="not started by nodeproof"):
-        dryrun.check(parse(["A=true"], []), components, foreign, FAST)
+        starting.dry_run(parse(["A=true"], []), components, foreign, FAST)
 
 
 def test_flag_of_the_user_replaces_that_of_the_lab(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_flag_of_the_user_replaces_that_of_the_lab(tmp_path: Path) -> None:
 def test_field_of_the_user_replaces_that_of_the_profile_but_not_of_a_node() -> None:
     overrides = parse([], ["kubelet.nodeLeaseDurationSeconds=20", "kubelet.maxPods=50"])
     node = replace(NODE, kubelet={"maxPods": 3})
-    fields = kubelet.configuration(spec(overrides), node, Path("/etc/kubernetes"), PROCESS.kubelet())
+    fields = kubelet_configuration(spec(overrides), node, Path("/etc/kubernetes"), PROCESS.kubelet())
     assert (fields["nodeLeaseDurationSeconds"], fields["maxPods"]) == (20, 3)
 
 
@@ -181,7 +182,7 @@ def _etcd(overrides: Overrides) -> Any:
 
 
 def _kubelet(overrides: Overrides) -> Any:
-    return kubelet.configuration(spec(overrides), NODE, Path("/etc/kubernetes"), {})
+    return kubelet_configuration(spec(overrides), NODE, Path("/etc/kubernetes"), {})
 
 
 @pytest.mark.parametrize(

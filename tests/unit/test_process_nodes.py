@@ -16,9 +16,8 @@ from nodeproof.faults import faults_on
 from nodeproof.faults.units import KubeProxy
 from nodeproof.labs.base.pki import Authority
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
-from nodeproof.labs.kinds.process import seed, service_manager
-from nodeproof.labs.kinds.process.seed import _sshd_config
-from nodeproof.labs.kinds.process.service_manager import ServiceManager, Unit
+from nodeproof.labs.kinds.process import seed
+from nodeproof.labs.kinds.process.seed import ServiceManager, Unit, _sshd_config
 from nodeproof.machines.machine import CommandResult, Shell
 from nodeproof.model.overrides import parse
 from nodeproof.model.problem import Problem
@@ -119,7 +118,7 @@ class Services:
 def services(tmp_path: Path) -> Iterator[Services]:
     folder = tmp_path / "node"
     folder.mkdir()
-    service_manager.install(folder)
+    seed.install_systemctl(folder)
     program = folder / "bin" / "systemctl"
     program.write_text(program.read_text().replace("/run/node", str(folder)))
     services = Services(folder, Local(tmp_path))

@@ -30,7 +30,7 @@ from nodeproof.labs.base.wire import (
     send,
 )
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse
 from nodeproof.labs.client.supervised import SupervisedHost
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.overrides import Overrides

@@ -14,8 +14,7 @@ import pytest
 
 from nodeproof.checks import moments
 from nodeproof.checks.settings import default_of
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug
 from nodeproof.model.judgment import Check
@@ -26,11 +25,17 @@ from nodeproof.model.window import WindowContext, WindowSpec, compute, longer
 from nodeproof.scenario.expectations import Expectation
 from nodeproof.scenario.lab import check_not_due
 from nodeproof.scenario.node import Node
-from nodeproof.session import worker_lab
 from nodeproof.session.judging import close
-from nodeproof.session.provider import LabOpener, LabProvider
+from nodeproof.session.provider import (
+    LabOpener,
+    LabProvider,
+    LabRequirements,
+    OwnLab,
+    Settling,
+    SharedZone,
+    WorkerLab,
+)
 from nodeproof.session.sharing import Retries, Retry, SharedLab, Throttle
-from nodeproof.session.worker_lab import LabRequirements, OwnLab, Settling, SharedZone, WorkerLab
 from tests.fakes import fake_lab
 from tests.unit.histories import CUT_T, GRACE_S, configuration, partition
 from tests.unit.sample_checks import CLAIM, UNKNOWN
@@ -236,7 +241,7 @@ def lab_of(api: CountedApi) -> LabHandle:
 
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_lab, "_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("nodeproof.session.provider._TIMEOUT_S", 0.0)
 
 
 @pytest.mark.usefixtures("_soon")

@@ -14,8 +14,7 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.leases import InUse, Leases
+from nodeproof.labs.client.handle import InUse, LabHandle, Leases
 from nodeproof.model.load import Turn
 from nodeproof.model.problem import Problem
 from nodeproof.session.sharing import Retries, Retry, SharedLab, StartupLock, Throttle, allow, remove_locks

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeproof.artifacts.components import HOLLOW, ROLES
-from nodeproof.artifacts.skew import check_skew, check_upgrade, parse_node_versions
+from nodeproof.artifacts.components import HOLLOW, ROLES, check_skew, check_upgrade, parse_node_versions
 from nodeproof.checks.judge import judge
 from nodeproof.checks.kubelets import kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec

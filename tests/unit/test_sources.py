@@ -25,7 +25,7 @@ from nodeproof.model.history import Entry, History
 from nodeproof.model.pod_log import Lost
 from nodeproof.recording.node_messages import BootClock, Message
 from nodeproof.recording.recorder import Recording
-from nodeproof.scenario.report_collector import ReportCollector
+from nodeproof.scenario.lab import ReportCollector
 from nodeproof.sources.calls import DRIVER_STARTED, CloudCalls, VolumeCalls, driver_calls
 from nodeproof.sources.logs import Journal, Log, WitnessMessages
 from nodeproof.sources.source import Source, SourceContext, SourceMessages, torn

@@ -13,7 +13,7 @@ from infra.versions import in_order, reusable
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
 from nodeproof.model.window import Window
-from nodeproof.report import comparison, digest, versions
+from nodeproof.report import comparison, digest
 from nodeproof.report.digest import Digest
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
 
@@ -35,7 +35,7 @@ def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
 def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
     """Return the page about one claim on an old and a new version."""
     runs = runs_of(folder, claim, *verdicts)
-    return versions.render(comparison.compare(runs, CLAIMS))
+    return comparison.versions_markdown(comparison.compare(runs, CLAIMS))
 
 
 def section(page: str, title: str) -> str:
@@ -81,7 +81,9 @@ def test_page_shows_changes_between_the_versions_of_the_runs(
 ) -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], changed={minor: "another event (PR 1)"})}
     runs = runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)
-    changes = section(versions.render(comparison.compare(runs, claims)), "Changes that no verdict shows")
+    changes = section(
+        comparison.versions_markdown(comparison.compare(runs, claims)), "Changes that no verdict shows"
+    )
     assert ("another event (PR 1)" in changes) is is_shown
 
 
@@ -93,7 +95,7 @@ def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
         "v1.28": False,
     }
     claims = {TAINT: replace(CLAIMS[TAINT], versions=">=1.26", page=page)}
-    (sentence,) = versions.untrue_sentences(claims)
+    (sentence,) = comparison.untrue_sentences(claims)
     assert sentence.truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
 
 
@@ -108,7 +110,7 @@ def test_page_leaves_out_medians_that_one_window_admits(tmp_path: Path) -> None:
 )
 def test_only_sentences_that_were_not_true_are_shown(page: Mapping[str, bool | str], is_shown: bool) -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], page=page)}
-    assert bool(list(versions.untrue_sentences(claims))) is is_shown
+    assert bool(list(comparison.untrue_sentences(claims))) is is_shown
 
 
 def run_with(folder: Path, version: str, **changed: Any) -> Digest:

@@ -9,7 +9,8 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.artifacts import image
-from nodeproof.artifacts.components import BUILD, obtain
+from nodeproof.artifacts.build import BUILD
+from nodeproof.artifacts.components import obtain
 from nodeproof.labs.base.spec import NAMESPACES
 from nodeproof.labs.kinds.libvirt import box
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH

@@ -14,12 +14,17 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components
-from nodeproof.artifacts.build import Packages, build_errors, inputs_hash
-from nodeproof.artifacts.go import build_go_version, find_go, go_environment, required_go
+from nodeproof.artifacts.build import (
+    Packages,
+    build_errors,
+    build_go_version,
+    find_go,
+    go_environment,
+    inputs_hash,
+    required_go,
+)
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
-
-__all__ = ["ATTACHER", "SANITY", "entry_path", "obtain", "python_path", "recipe_dir"]
 
 ATTACHER, SANITY = "external-attacher", "csi-sanity"
 

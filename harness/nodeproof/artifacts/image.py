@@ -19,23 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
+from nodeproof.artifacts.build import tail
 from nodeproof.artifacts.components import Component, Components
-from nodeproof.artifacts.go import tail
 from nodeproof.cache import Report, cache_dir, load_or_build
 from nodeproof.hints import MACHINES, hint_for, shipped
 from nodeproof.model.problem import Problem
-from nodeproof.root import root_prefix
-
-__all__ = [
-    "KERNEL_ARGUMENTS",
-    "TOOLS",
-    "Image",
-    "cached",
-    "cached_kernel",
-    "golden_image",
-    "image_hash",
-    "recipe_dir",
-]
+from nodeproof.root import check_tools, root_prefix
 
 Json = Any
 KERNEL_ARGUMENTS = (
@@ -141,7 +130,7 @@ def _load(entry: Path) -> Image | None:
 def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     root = root_prefix()
-    _check_tools()
+    check_tools(TOOLS, "guest image", hint_for(MACHINES))
     _remove(root, sorted(entry.parent.glob(f".{entry.name}.build-*")))
     report(f"building the guest image: a minute or two the first time, later runs take it from {entry}")
     fresh = Path(tempfile.mkdtemp(prefix=f".{entry.name}.build-", dir=entry.parent))
@@ -187,16 +176,6 @@ def _explain(failed: proc.CommandFailed, where: Path) -> Problem:
     if "No space left on device" in failed.output:
         return Problem("no space left while building", str(where), "free some space (4 GB)", detail)
     return Problem("building the guest image failed", str(where), "the last lines follow", detail)
-
-
-def _check_tools() -> None:
-    missing = [tool for tool in TOOLS if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
-    if missing:
-        raise Problem(
-            f"missing tools: {', '.join(missing)}",
-            "guest image",
-            hint_for(MACHINES),
-        )
 
 
 def _remove(root: list[str], folders: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""The command `nodeproof audit`: from its options to its output and exit code."""
+"""The command `nodeproof audit`: from its options to its output and exit code, and its ClusterRole."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from pathlib import Path
 from nodeproof import catalogue, terminal
 from nodeproof.audit import running, settings
 from nodeproof.audit.dangers import Danger, dangers
-from nodeproof.audit.roles import cluster_role
 from nodeproof.audit.running import Cluster
-from nodeproof.audit.settings import Evidence, Setting
-from nodeproof.audit.tolerations import Tolerations, read_tolerations
+from nodeproof.audit.settings import Evidence, Setting, Tolerations, read_tolerations
 from nodeproof.cluster import kubeconfig
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.kubeconfig import PacedApi
@@ -27,6 +25,53 @@ from nodeproof.recording.bookmarks import FENCE_S
 from nodeproof.report import digest, junit, rundir, tables
 from nodeproof.report.plain import aligned, counted, wrapped
 from nodeproof.report.rundir import Row
+
+NAME = "nodeproof-audit"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a ClusterRole, with a comment."""
+
+    comment: str
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        fields = {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
+        lines = [f"{name}: {json.dumps(names)}" for name, names in fields.items()]
+        return f"# {self.comment}\n- " + "\n  ".join(lines)
+
+
+def rules(*, reads_settings: bool, reads_kubelets: bool) -> Iterator[Rule]:
+    """Yield the rules of an audit.
+
+    Args:
+        reads_settings: The audit also reads the flags of static pods, and sends a dry run of a pod.
+        reads_kubelets: The audit also reads the configuration of kubelets through nodes/proxy.
+    """
+    yield Rule("state and heartbeats of nodes", "", "nodes", ("list", "watch"))
+    comment = "heartbeats; the audit reads only namespace kube-node-lease, this rule allows all"
+    yield Rule(comment, "coordination.k8s.io", "leases", ("list", "watch"))
+    if reads_settings:
+        comment = "flags of static pods; the audit reads only namespace kube-system, this rule allows all"
+        yield Rule(comment, "", "pods", ("list",))
+        yield Rule("a dry run in namespace default, for the default tolerations", "", "pods", ("create",))
+    if reads_kubelets:
+        comment = "/configz of kubelets; this permission gives access to all pods"
+        yield Rule(comment, "", "nodes/proxy", ("get",))
+
+
+def cluster_role(*, reads_settings: bool, reads_kubelets: bool) -> str:
+    """Return the ClusterRole as YAML.
+
+    Without the permission of a rule, claims that need it are `unproven` with code `settings-unknown`. The
+    rules for nodes and Leases are required.
+    """
+    header = f"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: {NAME}\nrules:"
+    rule_texts = map(str, rules(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+    return "\n".join([header, *rule_texts])
 
 
 def run(arguments: argparse.Namespace) -> int:

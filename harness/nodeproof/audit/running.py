@@ -15,8 +15,7 @@ from typing import Any
 
 from nodeproof.audit import expectations
 from nodeproof.audit.expectations import CLUSTER, Expectation, States
-from nodeproof.audit.settings import API_SERVER, Evidence
-from nodeproof.audit.tolerations import judge_tolerations
+from nodeproof.audit.settings import API_SERVER, Evidence, judge_tolerations
 from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
 from nodeproof.checks.timing import renewals_of

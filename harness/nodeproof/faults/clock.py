@@ -43,6 +43,7 @@ class Clock(Fault):
     """
 
     name = "clock"
+    ends_with_power = True
     ahead_s: int
 
     @classmethod
@@ -67,11 +68,6 @@ class Clock(Fault):
     def inject(self, machine: Shell) -> None:
         """Store the offset of the clock to the time since boot, once, and set the clock."""
         self.run(machine, ["sh", "-c", _INJECT, self.id, str(self.ahead_s)])
-
-    def heal(self, machine: Shell) -> None:
-        """Set a changed clock back; skip a machine that is off: it boots by its hardware clock."""
-        if machine.is_powered():
-            self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
         return abs(_ahead_s(machine) - self.ahead_s) < _TOLERANCE_S

@@ -48,6 +48,8 @@ class Fault(ABC):
     """
     ends_components: ClassVar[bool] = False
     """Whether components on the target may end as part of the fault."""
+    ends_with_power: ClassVar[bool] = False
+    """Whether nothing of the fault is left on a machine that is off."""
     timeout_s: ClassVar[float] = COMMAND_TIMEOUT_S
     """The timeout of the commands that inject and heal it."""
 
@@ -113,9 +115,10 @@ class Fault(ABC):
     def inject(self, machine: Shell) -> None:
         """Inject the fault. Raises MachineError."""
 
-    @abstractmethod
     def heal(self, machine: Shell) -> None:
-        """Undo the fault. Raises MachineError."""
+        """Undo the fault, by `self_heal_command` if a class has no other way. Raises MachineError."""
+        if not self.ends_with_power or machine.is_powered():
+            self.run(machine, self.self_heal_command)
 
     @abstractmethod
     def is_injected(self, machine: Machine) -> bool:

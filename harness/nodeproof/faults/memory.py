@@ -74,9 +74,6 @@ class Swap(Fault):
         sizes = [str(self.size_mib), str(self.used_mib)]
         self.run(machine, ["sh", "-c", _ON, self._file, *sizes, self._unit])
 
-    def heal(self, machine: Shell) -> None:
-        self.run(machine, self.self_heal_command)
-
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the kernel counts the file as swap, less a header, and enough of it as used."""
         listed = output_of(machine, "swapon", "--show=NAME,SIZE,USED", "--bytes", "--noheadings")

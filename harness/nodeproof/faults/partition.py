@@ -48,9 +48,6 @@ class TableFault(Fault):
         commands = [self._drop_table, f"add table inet {self.table}", *self.rules(machine)]
         self.run(machine, ["nft", "-f", "-"], "\n".join(commands) + "\n")
 
-    def heal(self, machine: Shell) -> None:
-        self.run(machine, self.self_heal_command)
-
     @abstractmethod
     def rules(self, machine: Shell) -> Iterator[str]:
         """Yield the commands that fill the table."""

@@ -93,9 +93,6 @@ class ReplaceFile(Fault):
         size_bytes = len(self.content.encode())
         self.run(machine, ["sh", "-c", _INJECT, self.id, self.path, str(size_bytes)], self.content)
 
-    def heal(self, machine: Shell) -> None:
-        self.run(machine, self.self_heal_command)
-
     def is_injected(self, machine: Machine) -> bool:
         completed = answer_of(machine, "cat", self.path)
         return completed.status == 0 and completed.stdout == self.content

@@ -1,4 +1,4 @@
-"""Other settings of a component of the control plane and of a kubelet."""
+"""Other settings or versions of a component of the control plane, and other settings of a kubelet."""
 
 from __future__ import annotations
 
@@ -192,10 +192,6 @@ class KubeletSettings(Fault):
             machine, ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file], merged
         )
 
-    def heal(self, machine: Shell) -> None:
-        """Delete the files, if any, and restart the kubelet if they existed."""
-        self.run(machine, self.self_heal_command)
-
     def is_injected(self, machine: Machine) -> bool:
         return all(self._has_settings(machine))
 
@@ -224,3 +220,45 @@ def _is_same(reported: Json, expected: Json) -> bool:
         return duration_s(reported) == duration_s(expected)
     except ValueError:
         return False
+
+
+@dataclass(frozen=True)
+class Upgrade(Restart):
+    """Restart of the component `node` with its executable of `version`; healing restarts it with the lab's.
+
+    The lab has executables of `lab.upgrade_version` (`--upgrade-to`). Upgrade kube-apiserver first: no
+    component may be newer (https://kubernetes.io/releases/version-skew-policy/#supported-component-upgrade-order).
+    The process gets no grace period. The component must be declared: `needs(components=...)`.
+    """
+
+    name = "upgrade"
+    suffix = "version"
+    version: str
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[Upgrade]:
+        return [cls(component, "", id=fault_id) for component, fault_id in cls.files_on(machine)]
+
+    @property
+    def content(self) -> str:
+        return self.version
+
+    def available(self, machine: Shell) -> str:
+        """Require an unchanged component of which the lab has an executable of the version."""
+        reason = super().available(machine)
+        if reason or succeeds(machine, "test", "-e", f"./versions/{self.version}/{self.node}"):
+            return reason
+        return f"the lab has no {self.node} {self.version}: use --upgrade-to"
+
+    def is_injected(self, machine: Machine) -> bool:
+        """Return whether the component is healthy and its executable is of the version."""
+        return has_booted(machine) and self._running_version(machine) == self.version
+
+    def is_healed(self, machine: Machine) -> bool:
+        """Return whether the component is healthy and its executable is of another version."""
+        return has_booted(machine) and self._running_version(machine) != self.version
+
+    def _running_version(self, machine: Machine) -> str:
+        """Return the version that the executable of the component's process prints."""
+        executable = self.command_line(machine)[0]
+        return self.run(machine, [executable, "--version"]).strip().removeprefix("Kubernetes ")

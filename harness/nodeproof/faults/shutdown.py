@@ -114,6 +114,7 @@ class CancelledShutdown(Fault):
     """
 
     name = "called-off-shutdown"
+    ends_with_power = True
     timeout_s = _LONGEST_DELAY_S + 90.0
     delay_s: int = field(default=0, metadata={"key": "holds_s"})
 
@@ -148,11 +149,6 @@ class CancelledShutdown(Fault):
             self.run(machine, ["sh", "-c", _INJECT_AND_HOLD, self.id, self._lock_unit, str(self.delay_s)])
         else:
             self.run(machine, ["sh", "-c", _INJECT, self.id])
-
-    def heal(self, machine: Shell) -> None:
-        """Cancel a pending shutdown, restart the kubelet and unmask; skip a machine that is off."""
-        if machine.is_powered():
-            self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether logind prepares for a shutdown or was refused one."""

@@ -59,6 +59,7 @@ class UnitDown(Fault):
     """
 
     name = "unit-down"
+    ends_with_power = True
     ends_components = True
     timeout_s = _STOP_TIMEOUT_S
     unit: str = KUBELET
@@ -75,11 +76,6 @@ class UnitDown(Fault):
 
     def inject(self, machine: Shell) -> None:
         self.run(machine, ["systemctl", "stop", self.unit])
-
-    def heal(self, machine: Shell) -> None:
-        """Start the unit, running or not; skip a node that is off: it has no stopped unit."""
-        if machine.is_powered():
-            self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the unit is stopped; for the kubelet, whether its port is closed."""
@@ -109,6 +105,7 @@ class UnitUp(Fault):
     """
 
     name = "unit-up"
+    ends_with_power = True
     timeout_s = _STOP_TIMEOUT_S
     script: str
 
@@ -129,11 +126,6 @@ class UnitUp(Fault):
 
     def inject(self, machine: Shell) -> None:
         self.run(machine, ["sh", "-c", _START, self._unit, self.script])
-
-    def heal(self, machine: Shell) -> None:
-        """Stop the unit, running or not; skip a node that is off."""
-        if machine.is_powered():
-            self.run(machine, self.self_heal_command)
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the kernel has processes of the unit."""

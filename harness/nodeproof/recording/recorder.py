@@ -26,7 +26,7 @@ from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, Fold, History, c
 from nodeproof.model.judgment import Check
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.slack import calmest_s
-from nodeproof.recording.clocks import NodeClocks, WallClock, measure_stalls
+from nodeproof.recording.node_messages import NodeClocks, WallClock, measure_stalls
 from nodeproof.waiting import OnWait, ignore_wait
 
 Json = Any

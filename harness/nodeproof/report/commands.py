@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodeproof.model.problem import Problem
 from nodeproof.terminal import document, put, say
+
+if TYPE_CHECKING:
+    from nodeproof.model.claim import Claim
 
 
 def _put(text: str, place: str) -> None:
@@ -19,12 +24,18 @@ def _put(text: str, place: str) -> None:
         put(str(page.write_html(Path(place), text)))
 
 
+def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
+    """Return the catalogue with the user's claims."""
+    from nodeproof import catalogue
+
+    return catalogue.load(arguments.claims)
+
+
 def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Judge a stored run again, and rebuild its reports in a folder inside the run."""
-    from nodeproof import catalogue
     from nodeproof.report import digest, junit, page, recheck, site, tables
 
-    claims = catalogue.load(arguments.claims)
+    claims = _claims(arguments)
     rechecked = recheck.recheck(arguments.run_folder, claims)
     run, facts = rechecked.digest, rechecked.facts
     took_s = facts.duration_s if facts.ended else None
@@ -49,10 +60,9 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Make one run of shards, with its site."""
-    from nodeproof import catalogue
     from nodeproof.report import digest, merge, page, site, tables
 
-    claims = catalogue.load(arguments.claims)
+    claims = _claims(arguments)
     merged = merge.merge(arguments.runs, arguments.run, claims)
     folder, facts, rows = merged.folder, merged.facts, merged.rows
     for role in merged.mixed:
@@ -69,10 +79,9 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Serve a run's site until Ctrl-C."""
-    from nodeproof import catalogue
     from nodeproof.report import page, site
 
-    run, claims = arguments.run_folder.resolve(), catalogue.load(arguments.claims)
+    run, claims = arguments.run_folder.resolve(), _claims(arguments)
     if not (run / "site" / "index.html").exists():
         site.generate(run, say, claims)
     elif not (run / "site" / page.FILE).exists():
@@ -83,19 +92,17 @@ def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Write a run's page, judged; needs no Node.js."""
-    from nodeproof import catalogue
     from nodeproof.report import page
 
-    put(str(page.write(arguments.run_folder, catalogue.load(arguments.claims))))
+    put(str(page.write(arguments.run_folder, _claims(arguments))))
     return 0
 
 
 def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print or write a run's verdicts as JUnit XML."""
-    from nodeproof import catalogue
     from nodeproof.report import digest, files, junit
 
-    claims = catalogue.load(arguments.claims)
+    claims = _claims(arguments)
     if arguments.output == files.STANDARD_OUTPUT:
         document(junit.render(digest.read(arguments.run_folder), claims))
     else:
@@ -105,28 +112,26 @@ def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print what differs between two runs; return 1 if something regressed."""
-    from nodeproof import catalogue
     from nodeproof.report import comparison, digest
 
     runs = [digest.read(run) for run in (arguments.before, arguments.after)]
-    compared = comparison.compare(runs, catalogue.load(arguments.claims))
+    compared = comparison.compare(runs, _claims(arguments))
     put(comparison.changes_text(compared))
     return 1 if compared.regressions else 0
 
 
 def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print or write the page's claims across several runs."""
-    from nodeproof import catalogue
-    from nodeproof.report import comparison, digest, versions
+    from nodeproof.report import comparison, digest
 
     runs = [digest.read(run) for run in arguments.runs]
-    compared = comparison.compare(runs, catalogue.load(arguments.claims))
+    compared = comparison.compare(runs, _claims(arguments))
     if arguments.html:
         _put(comparison.matrix_html(compared, Path(arguments.html).parent), arguments.html)
     if arguments.markdown:
         _put(comparison.matrix_markdown(compared), arguments.markdown)
     if arguments.versions:
-        _put(versions.render(compared), arguments.versions)
+        _put(comparison.versions_markdown(compared), arguments.versions)
     if not (arguments.html or arguments.markdown or arguments.versions):
         put(comparison.matrix_text(compared))
     return 0
@@ -134,10 +139,9 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print runs in Markdown, one after the other."""
-    from nodeproof import catalogue
     from nodeproof.report import digest, tables
 
-    claims = catalogue.load(arguments.claims)
+    claims = _claims(arguments)
     for run in arguments.runs:
         document(f"{tables.summary(digest.read(run), claims)}\n")
     return 0
@@ -145,10 +149,9 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Copy the public part of runs into a folder, and list all runs there."""
-    from nodeproof import catalogue
     from nodeproof.report import publish
 
-    claims = catalogue.load(arguments.claims)
+    claims = _claims(arguments)
     published = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep, arguments.mib)
     for name in published.removed:
         say(f"removed, as newer ones take its place: {name}")

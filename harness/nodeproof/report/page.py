@@ -192,25 +192,10 @@ class View:
         return [(state, label_of(state, numbers[state]), numbers[state]) for state in LABELS]
 
     @property
-    def deviating(self) -> Sequence[Entry]:
-        """Claims that deviate, in the order of the Kubernetes page."""
-        return self._in("deviates")
-
-    @property
-    def known(self) -> Sequence[Entry]:
-        """Claims that deviate as reported."""
-        return self._in("known")
-
-    @property
-    def open(self) -> Sequence[Entry]:
-        """Claims that should have been proven."""
-        return self._in("open")
-
-    @property
     def skipped(self) -> Sequence[tuple[str, str, Sequence[Entry]]]:
         """Claims that this run cannot prove, by code and reason."""
         by_reason: dict[tuple[str, str], list[Entry]] = {}
-        for entry in self._in("skipped"):
+        for entry in self.in_state("skipped"):
             row = entry.rows[0]
             by_reason.setdefault((row["code"], row["reason"]), []).append(entry)
         return [(code, reason, entries) for (code, reason), entries in sorted(by_reason.items())]
@@ -218,7 +203,11 @@ class View:
     @property
     def codes(self) -> Sequence[tuple[str, str]]:
         """The codes of unproven claims, with their meanings."""
-        used = {entry.rows[0]["code"] for entry in (*self.open, *self._in("skipped")) if entry.rows}
+        used = {
+            entry.rows[0]["code"]
+            for entry in (*self.in_state("open"), *self.in_state("skipped"))
+            if entry.rows
+        }
         return [(code, meaning) for code, meaning in MEANINGS.items() if code in used]
 
     @property
@@ -254,5 +243,5 @@ class View:
         run = self.digest
         return digest.deviating_since(run.run, run.facts, run.rows) if run.facts else {}
 
-    def _in(self, state: State) -> Sequence[Entry]:
+    def in_state(self, state: State) -> Sequence[Entry]:
         return [entry for _section, entries in self.sections for entry in entries if entry.state == state]

@@ -8,5 +8,4 @@ from nodeproof.actions.api import OwnCredential, User, kubelet_of
 from nodeproof.actions.components import *
 from nodeproof.actions.nodes import *
 from nodeproof.actions.nodes import labels_of
-from nodeproof.actions.quarantine import *
 from nodeproof.actions.workloads import *

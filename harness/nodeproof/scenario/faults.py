@@ -28,12 +28,12 @@ from nodeproof.faults.power import Reset as reset
 from nodeproof.faults.replace_file import ReplaceFile
 from nodeproof.faults.replace_file import ReplaceFile as replace_file
 from nodeproof.faults.settings import KubeletSettings, Settings
+from nodeproof.faults.settings import Upgrade as upgrade
 from nodeproof.faults.shutdown import CancelledShutdown as cancelled_shutdown
 from nodeproof.faults.shutdown import Shutdown as shutdown
 from nodeproof.faults.units import KubeProxy as kube_proxy
 from nodeproof.faults.units import UnitDown as unit_down
 from nodeproof.faults.units import UnitUp as unit_up
-from nodeproof.faults.upgrade import Upgrade as upgrade
 from nodeproof.faults.volumes import Volumes as volumes
 from nodeproof.faults.volumes import attachment
 from nodeproof.labs.base.wire import NodeInfo

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.artifacts.components import BUILD
+from nodeproof.artifacts.build import BUILD
 from nodeproof.labs.base.profiles import PROFILES
 from nodeproof.labs.kinds import KINDS
 from nodeproof.model.claim import Claim

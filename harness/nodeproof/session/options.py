@@ -9,21 +9,20 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nodeproof import terminal
+from nodeproof.artifacts.build import BUILD, Version
 from nodeproof.artifacts.checkout import Checkout, checkout_of
 from nodeproof.artifacts.components import (
-    BUILD,
     Components,
-    check_version,
     obtain,
     obtain_from,
+    parse_node_versions,
     tested_version,
 )
-from nodeproof.artifacts.skew import parse_node_versions
 from nodeproof.capacity import max_labs, max_zones
 from nodeproof.labs.base.profiles import FAST, profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.base.wire import LabStatus
-from nodeproof.labs.client import dryrun, registry
+from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, check_versions, read_topology
 from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
 from nodeproof.model.overrides import (
@@ -128,7 +127,7 @@ def dry_run(options: Options, report: Callable[[str], None]) -> Options:
         return options
     components = options.obtain(report)
     kind, profile = KINDS[options.kind], profile_named(options.profile)
-    return replace(options, overrides=dryrun.check(options.overrides, components, kind, profile))
+    return replace(options, overrides=starting.dry_run(options.overrides, components, kind, profile))
 
 
 def workers(config: pytest.Config) -> int:
@@ -169,7 +168,7 @@ def resolve(options: Options, workers: int = 0) -> Options:
     if options.profile:
         profile_named(options.profile)
     if options.kubernetes_version:
-        check_version(options.kubernetes_version)
+        Version.parse(options.kubernetes_version)
     if options.nodes:
         KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
     if not options.starts_lab:

@@ -33,10 +33,10 @@ from nodeproof.session.judging import (
     without_running,
 )
 from nodeproof.session.planning import ENDED, WAITED
+from nodeproof.session.provider import LabRequirements, StandingFaultFailed
 from nodeproof.session.run import Session, session_of
 from nodeproof.session.scheduling import set_current_item
 from nodeproof.session.sharing import Retry
-from nodeproof.session.worker_lab import LabRequirements, StandingFaultFailed
 from nodeproof.waiting import wait_until
 
 _POLL_S = 1.0

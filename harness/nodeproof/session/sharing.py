@@ -21,8 +21,7 @@ from nodeproof import disk
 from nodeproof.cache import Detail
 from nodeproof.capacity import pressure
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.locks import is_held, lock, locked, try_lock
 from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.model.problem import OutsideError, Problem

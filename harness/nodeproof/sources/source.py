@@ -14,8 +14,14 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pod_log import Lost
-from nodeproof.recording.clocks import wall_offset_s
-from nodeproof.recording.node_messages import BootClock, Message, journal_began, journal_of, lines_of
+from nodeproof.recording.node_messages import (
+    BootClock,
+    Message,
+    journal_began,
+    journal_of,
+    lines_of,
+    wall_offset_s,
+)
 
 Json = Any
 Line = TypeVar("Line")

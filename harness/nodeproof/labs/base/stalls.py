@@ -16,7 +16,7 @@ from pathlib import Path
 from nodeproof.labs.base.processes import EventLog, Processes, children_of
 from nodeproof.model.needs import COMPONENTS
 from nodeproof.model.slack import LAB
-from nodeproof.recording.clocks import NOTABLE_S, measure_stalls
+from nodeproof.recording.node_messages import NOTABLE_S, measure_stalls
 
 PERIOD_S = 0.2
 """How often run queues are read: many short waits of a busy thread add up to no more, and a longer one is

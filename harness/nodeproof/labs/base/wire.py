@@ -41,16 +41,6 @@ class NodeInfo:
     pid: int | None = field(default=None, compare=False)
     kubelet: str = field(default="", compare=False)
 
-    def to_json(self) -> dict[str, Json]:
-        fields = dict(vars(self))
-        fields["on"] = fields.pop("is_on")
-        return fields
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> NodeInfo:
-        fields = dict(data)
-        return cls(is_on=fields.pop("on"), **fields)
-
 
 @dataclass(frozen=True)
 class ServiceStatus:
@@ -108,14 +98,13 @@ class LabStatus:
     upgrade_version: str = ""
 
     def to_json(self) -> dict[str, Json]:
-        fields = {**asdict(self), "nodes": [node.to_json() for node in self.nodes]}
-        return {name: value for name, value in fields.items() if name != "kvm" or value is not None}
+        return {name: value for name, value in asdict(self).items() if name != "kvm" or value is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> LabStatus:
         """Parse the output of `to_json`. Raises TypeError or KeyError for anything else."""
         parts = {
-            "nodes": [NodeInfo.from_json(node) for node in data["nodes"]],
+            "nodes": [NodeInfo(**node) for node in data["nodes"]],
             "services": {name: ServiceStatus(**entry) for name, entry in data["services"].items()},
             "memory": {name: MemoryUsage(**entry) for name, entry in data["memory"].items()},
             "overrides": Overrides.from_json(data["overrides"]),

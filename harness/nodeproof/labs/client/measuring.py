@@ -21,7 +21,7 @@ from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration, flags_of
 from nodeproof.model.formula import SYMBOLS, read
 from nodeproof.model.problem import Problem
-from nodeproof.recording.clocks import wall_offset_s
+from nodeproof.recording.node_messages import wall_offset_s
 from nodeproof.waiting import retry_on
 
 Json = Any

@@ -14,8 +14,7 @@ from nodeproof import locks, proc
 from nodeproof.artifacts.components import Component, Components
 from nodeproof.labs.base.spec import RUNTIME_ROOT, LabSpec
 from nodeproof.labs.base.wire import LabStatus, SupervisorClient
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.leases import InUse
+from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.labs.client.supervised import supervised, wait_removed
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.root import become_root, root_prefix

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import tempfile
 import uuid
@@ -19,29 +20,147 @@ from pathlib import Path
 from typing import IO, Any
 
 from nodeproof import catalogue, proc
-from nodeproof.artifacts import csi, skew
+from nodeproof.artifacts import csi
 from nodeproof.artifacts.build import Version
-from nodeproof.artifacts.components import Components
+from nodeproof.artifacts.components import (
+    PROXY,
+    Components,
+    check_skew,
+    check_upgrade,
+    obtain_others,
+    obtain_upgrade,
+)
 from nodeproof.cache import cache_dir
 from nodeproof.catalogue import plain
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import Api
 from nodeproof.hints import BASE, hint_for
 from nodeproof.labs.base import autogroup
+from nodeproof.labs.base.control_plane import flags
 from nodeproof.labs.base.processes import refusal
-from nodeproof.labs.base.profiles import profile_named
+from nodeproof.labs.base.profiles import Profile, profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, DRIVER, LabSpec, NodeSpec, Shape, check_node_name
 from nodeproof.labs.base.wire import SupervisorClient
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.supervised import supervised
 from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.labs.kinds.kind import Kind
-from nodeproof.model.overrides import KUBELET, NO_OVERRIDES, NODE_VERSIONS_OPTION, Overrides
+from nodeproof.model.overrides import (
+    COMPONENTS,
+    GATES_OPTION,
+    KUBELET,
+    NO_OVERRIDES,
+    NODE_VERSIONS_OPTION,
+    SET_OPTION,
+    SOURCE_OPTION,
+    Overrides,
+)
 from nodeproof.model.problem import Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.waiting import wait_until
 
 Json = Any
+Refuses = Callable[[Mapping[str, Json]], str]
+"""Returns why a component refuses flags or fields, in its own words; empty if it takes them."""
+_WHERE = f"{GATES_OPTION}, {SET_OPTION}"
+_TIMEOUT_S = 60.0
+_UNKNOWN_GATE = re.compile(r"unrecognized feature gate: (\w+)")
+_UNKNOWN_FIELD = re.compile(r'unknown field \\?"([^"\\]+)')
+_ERRORS = re.compile(r"invalid configuration: .*?(?=, invalid configuration: |\]?, path: |\]?$)")
+"""The errors in the kubelet's message (pkg/kubelet/apis/config/validation)."""
+_ENDS = {PROXY: "--write-config-to=/dev/null"}
+"""What ends a component after it took its flags, if not `--version`: kube-proxy ignores gates there."""
+
+
+def dry_run(overrides: Overrides, components: Components, kind: Kind, profile: Profile) -> Overrides:
+    """Return the settings with the gates that each component knows, by dry runs of the executables.
+
+    They themselves know their flags, gates and fields; their help does not list gates that are GA. A control
+    plane component parses all flags and gates before it answers `--version`. A kubelet ignores gates there,
+    and a field that it does not know in its file. So it gets a file with an invalid port: it logs unknown
+    fields and then refuses the file, before it touches the machine (cmd/kubelet/app/server.go).
+
+    Raises:
+        Problem: No component knows a gate, or a component refuses a setting; with its message.
+    """
+    if not overrides.texts:
+        return overrides
+    if kind.connect is not None:
+        message = f"the components of a {kind.name} lab are not started by nodeproof"
+        raise Problem(message, f"{_WHERE}, {SOURCE_OPTION}", "leave them out")
+    known_gates = {
+        component: _known_gates(overrides, component, refuses)
+        for component, refuses in _refusals(components, kind, profile).items()
+    }
+    unknown = [gate for gate in overrides.gates if not any(gate in gates for gates in known_gates.values())]
+    if unknown:
+        version, gates = components.kubernetes_version, ", ".join(unknown)
+        message = f"no component of Kubernetes {version} knows the feature gate {gates}"
+        raise Problem(message, GATES_OPTION, "leave it out, or choose another --kubernetes-version")
+    return replace(overrides, known_gates=known_gates)
+
+
+def _known_gates(overrides: Overrides, component: str, refuses: Refuses) -> Sequence[str]:
+    """Return the gates that a component knows. Raises Problem if it refuses anything else."""
+    gates = list(overrides.gates)
+    while message := refuses(replace(overrides, known_gates={component: gates}).of(component)):
+        others = [gate for gate in gates if gate not in _UNKNOWN_GATE.findall(message)]
+        if others == gates:
+            raise Problem(f"{component} refuses its settings: {message}", _WHERE, "correct the setting")
+        gates = others
+    return gates
+
+
+def _refusals(components: Components, kind: Kind, profile: Profile) -> Mapping[str, Refuses]:
+    """Return for each component a function that tries settings."""
+
+    def of_flags(component: str) -> Refuses:
+        argv = (str(components.path(component)), _ENDS.get(component, "--version"))
+        return lambda settings: _refused_flags(argv, settings)
+
+    program = str(components.path(kind.kubelet_role))
+    own = {**kind.kubelet(), **profile.kubelet}
+    of_kubelet = {KUBELET: lambda fields: _refused_fields(program, own, fields)}
+    return {component: of_flags(component) for component in COMPONENTS if component != KUBELET} | of_kubelet
+
+
+def _refused_flags(argv: Sequence[str], settings: Mapping[str, Json]) -> str:
+    if not settings:
+        return ""
+    program, *end = argv
+    completed = _run([program, *flags(settings), *end])
+    return _reason(completed.stderr or completed.stdout) if completed.status else ""
+
+
+def _refused_fields(program: str, own: Mapping[str, Json], fields: Mapping[str, Json]) -> str:
+    """Return why a kubelet refuses fields of its file, apart from what it always refuses here."""
+    if not fields:
+        return ""
+    always, complaints = (_complaints(program, {**own, **added}) for added in ({}, fields))
+    return "; ".join(complaint for complaint in complaints if complaint not in always)
+
+
+def _complaints(program: str, fields: Mapping[str, Json]) -> Sequence[str]:
+    """Return what a kubelet says against a file with an invalid port; the cgroups here are not its own."""
+    meta = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    file = {**meta, "failCgroupV1": False, **fields, "port": -1}
+    output = _run([program, "--config=/dev/stdin"], json.dumps(file)).stderr
+    unknown = [f"KubeletConfiguration has no field {field}" for field in _UNKNOWN_FIELD.findall(output)]
+    return unknown + (_ERRORS.findall(refusal(output)) or [_reason(output)])
+
+
+def _reason(output: str) -> str:
+    """Return a component's own reason for its end, or its last line."""
+    return refusal(output) or output.strip().rpartition("\n")[2]
+
+
+def _run(argv: Sequence[str], stdin: str = "") -> proc.Result:
+    try:
+        return proc.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin, check=False)
+    except proc.CommandFailed as error:
+        message = f"{argv[0]} did not exit within {_TIMEOUT_S:g} s when its settings were checked"
+        next_step = "try again on an idle machine, or use other executables (--components)"
+        raise Problem(message, _WHERE, next_step, error.output) from error
 
 
 _LEAST_MIB, _MOST_MIB = 768, 65536
@@ -105,7 +224,7 @@ class Topology:
             next_step = f"remove {NODE_VERSIONS_OPTION}, or kubelet_version from the nodes"
             raise Problem("the topology file has versions of kubelets", NODE_VERSIONS_OPTION, next_step)
         for name, version in versions.items():
-            skew.check_skew(control_plane, (version,), f"--topology, node {name}")
+            check_skew(control_plane, (version,), f"--topology, node {name}")
         return tuple(entry.kubelet_version or control_plane for entry in self.entries)
 
 
@@ -236,8 +355,8 @@ def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
     if overrides.node_versions and not kind.has_node_versions:
         message = f"versions of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or choose another --lab")
-    skew.check_skew(api_server, overrides.node_versions)
-    skew.check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
+    check_skew(api_server, overrides.node_versions)
+    check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
 
 
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
@@ -253,8 +372,8 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
         return lab
     prefix = root_prefix()
     check_versions(kind, components.kubernetes_version, request.overrides)
-    others = skew.obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
-    upgrade = skew.obtain_upgrade(request.overrides.upgrade_to, report)
+    others = obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
+    upgrade = obtain_upgrade(request.overrides.upgrade_to, report)
     spec = replace(
         _spec(request, components, kind.boot_files(components, report)),
         kubelets={version: str(other.path(kind.kubelet_role)) for version, other in others.items()},

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.labs.base import kubelet
 from nodeproof.labs.base.control_plane import kubeconfig
+from nodeproof.labs.base.nodes import kubelet_configuration, kubelet_flags
 from nodeproof.labs.base.pki import Authority, pair_in, ssh_key
 from nodeproof.labs.base.profiles import FIXED_KUBELET, profile_named
 from nodeproof.labs.base.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
@@ -83,10 +83,10 @@ def _files(seed: Seed) -> dict[str, str]:
     """Return the seed's plain files, by their path below the guest's /."""
     lab, node = seed.lab, seed.node
     environment = {
-        "KUBELET_FLAGS": " ".join(kubelet.flags(lab, node)),
+        "KUBELET_FLAGS": " ".join(kubelet_flags(lab, node)),
         **profile_named(lab.profile).kubelet_env,
     }
-    settings = json.dumps(kubelet.configuration(lab, node, INSIDE, seed.kubelet))
+    settings = json.dumps(kubelet_configuration(lab, node, INSIDE, seed.kubelet))
     return {
         "etc/hostname": f"{node.name}\n",
         "etc/machine-id": f"{node.machine_id}\n",

@@ -29,8 +29,7 @@ from nodeproof.labs.base.processes import (
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, SSH_PORT, NodeSpec
 from nodeproof.labs.kinds.process import seed
-from nodeproof.labs.kinds.process.seed import INSIDE, PROGRAMS
-from nodeproof.labs.kinds.process.service_manager import ServiceManager, Unit
+from nodeproof.labs.kinds.process.seed import INSIDE, PROGRAMS, ServiceManager, Unit
 from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on, wait_until, wait_until_empty
