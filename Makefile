@@ -69,7 +69,7 @@ test-go: setup ## the Go tests of the executables
 core: setup ## the marked subset of contract and acceptance tests that is part of `make test`
 	@$(PYTEST).xml $(SIDE_BY_SIDE) -m core tests/acceptance tests/contract
 
-test: setup ## run this before a pull request: lint, unit, test-go and core (about 12 minutes)
+test: setup ## run this before a pull request: lint, unit, test-go and core (about 7 minutes)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 	@$(MAKE) --no-print-directory test-go core
 
