@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -22,7 +23,7 @@ class PlanScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def __init__(self, config: pytest.Config, read_groups: Callable[[], Mapping[str, str]]) -> None:
         config.option.loadscopereorder = False
-        super().__init__(config)
+        super().__init__(config, Producer("nodeproof", enabled=False))
         self._read_groups = read_groups
         self._group_of: Mapping[str, str] = {}
 
