@@ -521,7 +521,7 @@ def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[
     pending = {claim for claim, row in worst_by_claim(rows).items() if verdict_of(row).is_failure}
     chains = {claim: [facts] for claim in pending}
     conformed: dict[str, RunFacts] = {}
-    for earlier, outcomes in _earlier_runs(rundir.recorded_run(run), facts) if pending else ():
+    for earlier, outcomes in _proven_outcomes(rundir.recorded_run(run), facts) if pending else ():
         for claim in pending & outcomes.keys():
             if outcomes[claim] == "deviates":
                 chains[claim].append(earlier)
@@ -535,8 +535,11 @@ def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[
     }
 
 
-def _earlier_runs(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Mapping[str, str]]]:
-    """Yield earlier runs with their proven outcomes by claim, the latest first; each is read when needed."""
+def earlier_runs(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Path]]:
+    """Yield earlier runs beside one, of the same lab kind, profile and settings, the latest first.
+
+    Shards and runs that cannot be read do not count.
+    """
     runs = []
     for folder in {path.parent.resolve() for path in run.parent.glob("*/run.json")} - {run}:
         with contextlib.suppress(Problem, TypeError):
@@ -545,7 +548,12 @@ def _earlier_runs(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Mappin
             if setups[0] == setups[1] and earlier.shard is None and earlier.began < facts.began:
                 runs.append((earlier.began, earlier.run, folder, earlier))
     runs.sort(key=lambda entry: entry[:2], reverse=True)
-    for *_order, folder, earlier in runs[:MAX_EARLIER_RUNS]:
+    yield from ((earlier, folder) for *_order, folder, earlier in runs[:MAX_EARLIER_RUNS])
+
+
+def _proven_outcomes(run: Path, facts: RunFacts) -> Iterator[tuple[RunFacts, Mapping[str, str]]]:
+    """Yield the proven outcomes of each earlier run, by claim; each run is read when needed."""
+    for earlier, folder in earlier_runs(run, facts):
         with contextlib.suppress(Problem):
             worst = worst_by_claim(rundir.read_verdicts(folder))
             proven = ("conforms", "deviates")

@@ -17,8 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, files, plain, rundir, sections
+from nodeproof.report import allure, digest, files, plain, recovery, rundir, sections
 from nodeproof.report.digest import Digest, Entry, Since, State
+from nodeproof.report.recovery import Cell
 from nodeproof.report.rundir import Row
 from nodeproof.report.sections import Section
 
@@ -122,6 +123,7 @@ def _environment() -> Environment:
         measured_of=digest.measured_of,
         state_of=digest.state_of,
         verdict_of=digest.verdict_of,
+        MEASURES=recovery.MEASURES,
         scenario_title=sections.title,
     )
     environment.filters.update(
@@ -184,6 +186,16 @@ class View:
         """The number of settings that are not upstream's defaults."""
         number = len(self.digest.facts.settings) if self.digest.facts else 0
         return plain.counted(number, "setting of the lab is", "settings of the lab are")
+
+    @cached_property
+    def recoveries(self) -> Mapping[str, Mapping[str, Cell]]:
+        """How nodes recovered, by kind of fault and measure; the earlier runs are of the same version."""
+        run, facts = rundir.recorded_run(self.digest.run), self.digest.facts
+        earlier = digest.earlier_runs(run, facts) if facts else ()
+        folders = [
+            folder for other, folder in earlier if other.kubernetes_version == self.digest.kubernetes_version
+        ]
+        return recovery.table(recovery.read(run), map(recovery.read, folders))
 
     @property
     def counts(self) -> Sequence[tuple[State, str, int]]:

@@ -24,7 +24,7 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import printable
 from nodeproof.model.slack import slack_s
-from nodeproof.report import sections, timeline
+from nodeproof.report import recovery, sections, timeline
 from nodeproof.report.allure import Attachment, attachments, issues, labels, links
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import JudgedScenario
@@ -44,10 +44,11 @@ def store(
     configuration: Configuration,
     history: History,
 ) -> None:
-    """Write the scenario's judgments, configuration, rows and pictures; the recorder wrote the history."""
+    """Write all that a run keeps of a scenario but its history, which the recorder wrote."""
     judgments: list[Judgment] = [judgment for judgment, _verdict in judged.judged]
     rows, slack = judged.rows(claims, nodeid, configuration), slack_s(history, configuration)
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
+    recovery.write(folder, history, configuration)
     timeline.render(history, list(judged.judged), folder / "timeline.svg", sections.title(nodeid))
     timeline.render_rates(history, list(judged.judged), folder / "rates.svg")
 
