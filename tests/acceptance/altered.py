@@ -15,7 +15,7 @@ from typing import Any
 
 from nodeproof import proc
 from nodeproof.catalogue import scenarios_dir
-from nodeproof.cluster.resources import NAMESPACE, SENTINEL, node, pod, pods
+from nodeproof.cluster.resources import NAMESPACE, SENTINEL, node, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
@@ -92,10 +92,6 @@ class Cluster:
         zone = selected.get(ZONE_LABEL, "")
         is_here = on in self.lab.fleet.node_names() if on else zone == self.lab.zone
         return is_here and fault["metadata"]["name"] != SENTINEL
-
-    def remove_pod(self, grace_s: int | None = None) -> None:
-        """Delete the scenario's pod."""
-        self.lab.cluster.api.delete(pod(NAMESPACE, self.pod()["metadata"]["name"]), grace_s)
 
     def until(self, look: Callable[[], object]) -> None:
         """Wait until a condition holds; the end of the scenarios is an error."""

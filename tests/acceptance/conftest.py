@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 from nodeproof import proc
-from nodeproof.artifacts.components import ROLES, Components, obtain
+from nodeproof.artifacts.components import Components
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.outside import serve_api
@@ -21,7 +21,7 @@ from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
 from tests.acceptance import sample_sites, shared
-from tests.acceptance.altered import Alteration, Ended, run_scenarios, shipped
+from tests.acceptance.altered import Alteration, Ended, run_scenarios
 from tests.chromium import Page, chromium
 from tests.golden_runs import RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS
@@ -29,8 +29,6 @@ from tests.unit.synthetic_runs import CLAIMS
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 _SERVE_TIMEOUT_S = 20.0
 Run = Callable[..., Ended]
-Deviate = Callable[..., None]
-PARTITION = shipped("partition/test_unreachable.py")
 SMALL = '''
 """A partition, and whether the cluster notices."""
 
@@ -85,7 +83,7 @@ def lab(shared_zone: LabHandle) -> LabHandle:
 @pytest.fixture(scope="session")
 def altered_whole(components: Components) -> Iterator[LabHandle]:
     """Return a lab of three `fast` nodes, for reversible alterations of the whole cluster."""
-    with started(components, "fast", 3) as lab:
+    with started(components, 3) as lab:
         yield lab
 
 
@@ -110,54 +108,8 @@ def whole_lab(altered_whole: LabHandle) -> LabHandle:
 @pytest.fixture
 def own_lab(components: Components) -> Iterator[LabHandle]:
     """Return a lab that the test may break permanently."""
-    with started(components, "fast") as lab:
+    with started(components, 2) as lab:
         yield lab
-
-
-ALTERED = """#!/bin/sh
-for flag; do
-    shift
-    case "$flag" in --enable-admission-plugins=*|--pod-eviction-timeout=*) ;; *) set -- "$@" "$flag" ;; esac
-done
-exec {real} "$@" {flags}
-"""
-CARELESS = """#!/bin/sh
-case " $* " in *" --version "*) exec {folder}/kubelet --version ;; esac
-none='s/"registerWithTaints": \\[[^]]*\\]/"registerWithTaints": []/'
-for flag; do
-    case "$flag" in --config=*) sed -i "$none" "${{flag#*=}}" ;; esac
-done
-exec "{folder}/${{0##*/}}" "$@"
-"""
-"""A kubelet that ignores register-with-taints and never taints its node."""
-OTHER_FLAGS = {
-    "kube-apiserver": "--default-unreachable-toleration-seconds=200 --authorization-mode=AlwaysAllow",
-    "kube-controller-manager": "--node-monitor-grace-period=40s --node-monitor-period=4s",
-}
-
-
-@pytest.fixture(scope="session")
-def altered_lab(components: Components, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabHandle]:
-    """Return a lab with executables that behave as if built with other defaults."""
-    folder = tmp_path_factory.mktemp("altered")
-    scripts = {
-        role: ALTERED.format(real=components.path(role), flags=flags) for role, flags in OTHER_FLAGS.items()
-    }
-    for role in ("kubelet", "hollow-kubelet"):
-        scripts[role] = CARELESS.format(folder=components.path(role).parent)
-    with started(in_place_of(components, scripts, folder), "documented") as lab:
-        yield lab
-
-
-def in_place_of(components: Components, scripts: Mapping[str, str], folder: Path) -> Components:
-    """Replace some of the executables by scripts."""
-    for role in ROLES:
-        if role not in scripts:
-            (folder / role).symlink_to(components.path(role))
-            continue
-        (folder / role).write_text(scripts[role])
-        (folder / role).chmod(0o755)
-    return obtain(str(folder), "", print)
 
 
 @pytest.fixture
@@ -178,23 +130,10 @@ def run(tmp_path: Path) -> Run:
     return run_on
 
 
-@pytest.fixture
-def deviate(run: Run, claims: frozenset[str]) -> Deviate:
-    """Return `deviate(lab, alteration, *arguments)`, which asserts that exactly the test's claims deviate."""
-
-    def check(lab: LabHandle, alter: Alteration, *arguments: str) -> None:
-        assert run(lab, alter, *arguments).deviating() == claims
-
-    return check
-
-
 @contextmanager
-def started(
-    components: Components, profile: str, nodes: int = 2, spread: tuple[int, ...] = ()
-) -> Iterator[LabHandle]:
-    """Start a lab that ends with the context; `spread` is the number of nodes per zone."""
-    zones = len(spread) or 1
-    request = starting.LabRequest(starting.new_name(), nodes, zones, profile, keep=False, spread=spread)
+def started(components: Components, nodes: int) -> Iterator[LabHandle]:
+    """Start a lab of `fast` nodes that ends with the context."""
+    request = starting.LabRequest(starting.new_name(), nodes, 1, "fast", keep=False)
     lab = starting.up(request, components, print)
     try:
         yield lab

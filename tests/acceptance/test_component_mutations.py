@@ -1,4 +1,4 @@
-"""One altered cluster per component: a claim deviates because this component behaves differently."""
+"""One altered cluster per component, whose claims deviate; other claims deviate by the bugs of infra/bugs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tests.acceptance.alterations import (
     nobody_may_make_nodes,
     nobody_schedules,
     nobody_taints,
+    startup_taints_are_reconciled,
 )
 from tests.acceptance.altered import Alteration, check_fall, shipped
 from tests.acceptance.conftest import Run
 from tests.markers import falls
 
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
-NAMES = shipped("naming/test_names.py")
+NAMES, EDITS = shipped("naming/test_names.py"), shipped("registration/test_edits.py")
 COMPONENTS = [
     pytest.param(
         etcd_loses_a_pod,
@@ -70,3 +71,13 @@ def test_claim_deviates_if_a_component_behaves_differently(
     claims: frozenset[str],
 ) -> None:
     check_fall(run(whole_lab, alter, scenario), claims, unharmed)
+
+
+@falls("registration.with-taints-noop-without-register", "registration.with-taints-not-reconciled")
+def test_claims_deviate_if_startup_taints_are_reconciled(
+    whole_lab: LabHandle, run: Run, claims: frozenset[str]
+) -> None:
+    """NodeRestriction keeps a kubelet with a bug from it."""
+    ended = run(whole_lab, startup_taints_are_reconciled, EDITS, "-k", "keeps_taints")
+
+    assert ended.deviating() == claims

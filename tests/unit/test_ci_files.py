@@ -249,7 +249,6 @@ SOURCES = (
     "infra/**/*.yml",
     "harness/nodeproof/**/*.py",
     "infra/**/*.py",
-    "tests/bench/**/*.py",
 )
 INSTALLS = re.compile(
     r"""["' /]pip["',]*\s+["']?install|\bnpm["',]*\s+["']?(?:ci|install)|\bnpx\b|\bgo (?:install|get)\b"""

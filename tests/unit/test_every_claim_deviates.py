@@ -1,38 +1,19 @@
-"""Every shipped claim falls in a test that alters a cluster or a machine: its `falls` markers."""
+"""Every shipped claim deviates by a bug of infra/bugs, or in a test that alters a cluster or a machine."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 from nodeproof import catalogue, proc
 from tests import markers
+from tests.sensitivity import bugs
 
 TOP = Path(__file__).resolve().parents[2]
-FOLDERS = {"process": "tests/acceptance", "machine": "tests/vm"}
-"""The tests of each tier's claims."""
-REASONS = {
-    "taints.unreachable-noexecute": "falls on mutated recordings (tests/history_mutations.py), and by a bug",
-    "rate-limits.default": "falls in unit tests, by the same checks in other scenarios, and by a bug",
-    "rate-limits.unhealthy-definition": "as above",
-    "zones.workload-shifts": "as above",
-    "eviction.after-five-minutes-unreachable": "takes minutes: the defaults that it consists of fall",
-    "eviction.after-five-minutes-not-ready": "as above",
-    "non-graceful.force-detach-timeout": "takes minutes: falls by a bug (infra/bugs/out-of-service.yaml)",
-    "non-graceful.force-detach-disable": "as above",
-    "heartbeat.annotated-lease": "falls by a bug (infra/bugs/controller-manager.yaml)",
-    **{
-        f"storm.{name}": "takes minutes: falls in unit tests, and by a bug (infra/bugs/storm.yaml)"
-        for name in (
-            *("known-while-heard", "evicted-when-due", "bound-to-open-nodes", "recovers"),
-            *("taints-follow-ready", "evicted-in-time", "removed-by-kubelet", "replicas-recover"),
-        )
-    },
-}
-"""Why a claim falls in no such test."""
 
 
-def fallen(folder: str) -> set[str]:
+def fallen(folder: str) -> Set[str]:
     """Return the claims that fall in the tests of a folder."""
     options = ["--collect-only", "-q", "-p", "tests.markers", "-p", "no:cacheprovider"]
     output = proc.run([sys.executable, "-m", "pytest", *options, folder], timeout_s=240, cwd=TOP).stdout
@@ -40,8 +21,9 @@ def fallen(folder: str) -> set[str]:
     return {claim for _sign, _test, *claims in lines for claim in claims}
 
 
-def test_every_judged_claim_deviates_on_an_altered_cluster() -> None:
-    by_tier = {tier: fallen(folder) for tier, folder in FOLDERS.items()}
+def test_every_judged_claim_deviates() -> None:
+    by_bug = {claim for bug in bugs.load() for claim in bug.falls}
+    by_tier = {"process": by_bug | fallen("tests/acceptance"), "machine": fallen("tests/vm")}
     judged = catalogue.judged(catalogue.load())
     assert by_tier["process"] | by_tier["machine"] <= judged.keys()
-    assert {name for name, claim in judged.items() if name not in by_tier[claim.tier]} == REASONS.keys()
+    assert {name for name, claim in judged.items() if name not in by_tier[claim.tier]} == set()

@@ -10,7 +10,7 @@ from nodeproof.cluster.workloads import create_pod
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
 from tests.markers import falls
-from tests.vm.altering import check_that_all_conform, kubelet_refused
+from tests.vm.altering import kubelet_refused
 from tests.vm.conftest import Run
 
 OF_ITS_OWN = shipped("scheduling/test_allocatable.py")
@@ -27,11 +27,6 @@ def nobody_hears_of_static_pods(cluster: Cluster) -> None:
 def somebody_counts_foreign_work(cluster: Cluster) -> None:
     cluster.until_injected("unit-up")
     create_pod(cluster.lab.cluster.api, cluster.target, (), by_scheduler=False, requests={"cpu": "100m"})
-
-
-@pytest.mark.parametrize("scenario", [OF_ITS_OWN, PRESSURE], ids=["of-its-own", "pressure"])
-def test_capacity_claims_conform(lab: LabHandle, run: Run, scenario: str) -> None:
-    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(

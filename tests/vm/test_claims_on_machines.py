@@ -17,7 +17,6 @@ from tests.vm.altering import (
     ENVIRONMENT,
     KILL_WITNESSES,
     changed,
-    check_that_all_conform,
     kubelet_refused,
     sh,
 )
@@ -116,15 +115,6 @@ FALLS = [
         a_node_in_shutdown_renews_nothing, (CALLED_OFF,), marks=falls("heartbeat.continues-in-shutdown")
     ),
 ]
-
-
-@pytest.mark.parametrize(
-    "scenario",
-    [CONTAINERS, GRACEFUL, UNNOTICED, CALLED_OFF, NOT_NOTIFIED],
-    ids=["containers", "graceful", "unnoticed", "called-off", "not-told"],
-)
-def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
-    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(("alter", "scenario"), FALLS)

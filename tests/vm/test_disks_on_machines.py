@@ -14,12 +14,11 @@ from nodeproof.faults.volumes import DISKS, DRIVER, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.needs import ATTACHER
 from tests.acceptance.alterations import refused
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped
 from tests.markers import falls
 from tests.vm.altering import (
     COMMAND_TIMEOUT_S,
     KILL_WITNESSES,
-    check_that_all_conform,
     sh,
 )
 from tests.vm.conftest import Run
@@ -156,11 +155,6 @@ FALLS = [
     ),
     pytest.param(somebody_unmounts, (UNMOUNT,), marks=falls("graceful-shutdown.waits-for-unmount")),
 ]
-
-
-@pytest.mark.parametrize("scenario", [DEAD, RUN_ON, UNMOUNT], ids=["dead", "run-on", "unmount"])
-def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
-    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(("alter", "scenario"), FALLS)

@@ -20,7 +20,6 @@ from tests.markers import falls
 from tests.vm.altering import (
     COMMAND_TIMEOUT_S,
     KILL_WITNESSES,
-    check_that_all_conform,
     kubelet_refused,
     sh,
 )
@@ -134,13 +133,6 @@ FALLS = [
     pytest.param(somebody_says_unknown_of_a_node, (OLD_CLOCK,), marks=falls("heartbeat.local-clock")),
     pytest.param(somebody_listens, (RUNTIME, *WITHOUT), marks=falls("components.on-node")),
 ]
-
-
-@pytest.mark.parametrize(
-    "scenario", [MACHINE, NETWORK, RUNTIME, STOPPED], ids=["machine", "network", "runtime", "stopped"]
-)
-def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
-    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(("alter", "scenario"), FALLS)

@@ -12,12 +12,11 @@ import pytest
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped
 from tests.markers import falls
 from tests.vm.altering import (
     BASE,
     COMMAND_TIMEOUT_S,
-    check_that_all_conform,
 )
 from tests.vm.conftest import Run
 
@@ -90,11 +89,6 @@ FALLS = [
         a_kubelet_takes_one_behaviour_for_another, (CGROUP_V1,), marks=falls("swap.cgroup-v1-unsupported")
     ),
 ]
-
-
-@pytest.mark.parametrize("scenario", [NUMA, CGROUP_V1], ids=["numa", "cgroup-v1"])
-def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
-    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(("alter", "scenario"), FALLS)

@@ -11,7 +11,6 @@ from tests.markers import falls
 from tests.vm.altering import (
     BASE,
     changed,
-    check_that_all_conform,
     kubelet_refused,
     sh,
 )
@@ -130,13 +129,6 @@ FALLS = [
         ],
     ),
 ]
-
-
-@pytest.mark.parametrize(
-    "scenario", [SWAP, NO_SWAP, PAGING, SHARE], ids=["swap", "fail-swap-on-false", "paging", "share"]
-)
-def test_claims_of_a_scenario_conform(lab: LabHandle, run: Run, scenario: str) -> None:
-    check_that_all_conform(run(lab, unaltered, scenario))
 
 
 @pytest.mark.parametrize(("alter", "scenario"), FALLS)

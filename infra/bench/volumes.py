@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
+from infra.bench.figure import Bench, Figure
+from infra.bench.host import load_after, running_lab, settle
 from nodeproof.actions.workloads import pending_pod
 from nodeproof.artifacts import csi
 from nodeproof.checks.moments import created
@@ -43,8 +45,6 @@ from nodeproof.scenario import (
 )
 from nodeproof.scenario.lab import Lab
 from nodeproof.sources.calls import DRIVER_CALLS, Call, driver_calls
-from tests.bench.figure import Bench, Figure
-from tests.bench.host import load_after, running_lab, settle
 
 PER_ROUND, ROUNDS, NODES = 7, 3, 3
 """A node has eight volumes at most."""

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import tenacity
 
+from infra.bench.boots import reboot
+from infra.bench.figure import MIB, Bench, Figure
+from infra.bench.host import load_after, measure_inside, running_lab, settle
+from infra.bench.volumes import plugging
 from nodeproof.artifacts.image import Image, golden_image
 from nodeproof.cache import cache_dir
 from nodeproof.cluster import workloads
@@ -22,10 +26,6 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
-from tests.bench.boots import reboot
-from tests.bench.figure import MIB, Bench, Figure
-from tests.bench.host import load_after, run_inside, running_lab, settle
-from tests.bench.volumes import plugging
 
 NODES, PROFILE = 2, "fast"
 IMAGE_TARGET_S, NOTHING_TARGET_S, RESTORED_TARGET_S, OFF_TARGET_S = 300, 150, 25, 1
@@ -117,7 +117,7 @@ def memory(bench: Bench, lab: LabHandle) -> Figure:
     workloads.prepare(lab.cluster.api)
     for name in lab.fleet.node_names():
         workloads.run_pod(lab.cluster.api, node_name=name, timeout_s=POD_TIMEOUT_S)
-    memories = run_inside(lab, "guest_memory.py", str(lab.dir), timeout_s=60)
+    memories = measure_inside(lab, "guest_memory", str(lab.dir), timeout_s=60)
     values = [(entry["process"] + entry["disks"]) / MIB for entry in memories.values()]
     notes = [
         f"{name}: process {entry['process'] / MIB:.0f} MiB PSS, disks {entry['disks'] / MIB:.0f} MiB"
@@ -173,14 +173,8 @@ def _off_s(lab: LabHandle, name: str) -> float:
 def _destroyed_s(lab: LabHandle, name: str) -> float:
     """How long (s) `virsh destroy` takes until the virtual machine's process is gone."""
     return float(
-        run_inside(
-            lab,
-            "process_exit_time.py",
-            str(_pid(lab, name)),
-            *VIRSH,
-            "destroy",
-            name,
-            timeout_s=OFF_TIMEOUT_S + 10,
+        measure_inside(
+            lab, "exit_time", str(_pid(lab, name)), *VIRSH, "destroy", name, timeout_s=OFF_TIMEOUT_S + 10
         )
     )
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import IO, cast
 
 PERIOD_S = 0.001
 TIMEOUT_S = 240.0
@@ -25,8 +26,7 @@ def send(address: str, node: str, stop: str) -> None:
     enter = ["nsenter", f"--net=/proc/{node}/ns/net", "--"]
     argv = [*enter, sys.executable, "-I", __file__, "receive", address]
     receiver = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert receiver.stdout is not None
-    port = int(receiver.stdout.readline())
+    port = int(cast("IO[str]", receiver.stdout).readline())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.connect((address, port))
         sent = _stream(sock, Path(stop))

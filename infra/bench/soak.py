@@ -1,6 +1,6 @@
 """Boots of two nodes, again and again: none may panic or be missing.
 
-Run `make soak-boots`, or `.venv/bin/python -m tests.bench.soak --help`. In each round both nodes lose power
+Run `make soak-boots`, or `.venv/bin/python -m infra.bench.soak --help`. In each round both nodes lose power
 and get it back at the same time, and have to be Ready by another boot. Every few rounds the lab is a new one,
 so that nodes join as well. The exit code is 1 when a guest panicked or a node was missing.
 """
@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from infra.bench.boots import posted_boots, wait_booted
+from infra.bench.host import load, machine_description
 from nodeproof.artifacts.components import Components, obtain
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
-from tests.bench.boots import posted_boots, wait_booted
-from tests.bench.host import load, machine_description
 
 NODES = 2
 _PANIC = re.compile(rb"Kernel panic|Oops: |general protection fault")

@@ -1,6 +1,6 @@
 """The project's figures, each beside its anchor measured in the same run.
 
-Run `make bench`, or `.venv/bin/python -m tests.bench.bench --help`. Nothing here is a test: a figure beyond
+Run `make bench`, or `.venv/bin/python -m infra.bench --help`. Nothing here is a test: a figure beyond
 its target is printed as missed, and the exit code stays 0.
 """
 
@@ -15,6 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from infra.bench import guests
+from infra.bench.drop import first_drop
+from infra.bench.figure import Bench, Figure, row, table
+from infra.bench.host import machine_description
+from infra.bench.up import ready
+from infra.bench.volumes import out_of_service
 from nodeproof import proc
 from nodeproof.artifacts.components import obtain
 from nodeproof.cluster.api import ApiError
@@ -22,12 +28,6 @@ from nodeproof.labs.kinds import LIBVIRT, PROCESS
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
-from tests.bench import guests
-from tests.bench.drop import first_drop
-from tests.bench.figure import Bench, Figure, row, table
-from tests.bench.host import machine_description
-from tests.bench.up import ready
-from tests.bench.volumes import out_of_service
 
 PROCESS_FIGURES: Mapping[str, Callable[[Bench], Iterable[Figure]]] = {
     "up": ready,

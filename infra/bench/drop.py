@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
+from infra.bench.figure import Bench, Figure, Json
+from infra.bench.host import load_after, run_inside, running_lab, settle
 from nodeproof.faults.partition import Partition
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import CommandResult, Machine
 from nodeproof.safety.guard import Declared
-from tests.bench.figure import Bench, Figure, Json
-from tests.bench.host import load_after, run_inside, running_lab, settle
 
 
 @dataclass

@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Mapping
 
+from infra.bench.figure import Bench, Figure
+from infra.bench.host import load_after, measure_inside, running_lab, settle
 from nodeproof.labs.client.handle import LabHandle
-from tests.bench.figure import Bench, Figure
-from tests.bench.host import load_after, run_inside, running_lab, settle
 
 NODES, PROFILE = 8, "fast"
 
@@ -32,7 +32,7 @@ def ready(bench: Bench) -> list[Figure]:
 def _stages(lab: LabHandle, began: float, ended: float) -> Mapping[str, float]:
     """Return how long (s) each part of `up` took, by when processes started."""
     started: dict[str, list[float]] = {}
-    for name, t in run_inside(lab, "processes.py", timeout_s=60):
+    for name, t in measure_inside(lab, "process_starts", timeout_s=60):
         started.setdefault(name, []).append(t)
     etcd, manager = min(started["etcd"]), min(started["kube-controller-manager"])
     kubelets = max(started["hollow-kubelet"])

@@ -15,11 +15,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from infra.bench.figure import Bench, Json
 from nodeproof import proc
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT, PROCESS
-from tests.bench.figure import Bench, Json
 
 HERE = Path(__file__).resolve().parent
 UP_TIMEOUT_S = {PROCESS.name: 300.0, LIBVIRT.name: 900.0}
@@ -83,8 +83,13 @@ def _ticks() -> tuple[int, int]:
     return fields[3] + fields[4], sum(fields)
 
 
+def measure_inside(lab: LabHandle, figure: str, *arguments: str, timeout_s: float) -> Json:
+    """Measure one of the figures of `inside.py` in the lab's outer namespaces."""
+    return run_inside(lab, "inside.py", figure, *arguments, timeout_s=timeout_s)
+
+
 def run_inside(lab: LabHandle, script: str, *arguments: str, timeout_s: float) -> Json:
-    """Run one of the scripts beside this one in the lab's outer namespaces; gives what it printed as JSON."""
+    """Run a script beside this one in the lab's outer namespaces; return the JSON that it prints."""
     argv = [sys.executable, "-I", str(HERE / script), *arguments]
     output = registry.client(lab.name).spawn_command(argv, timeout_s)
     if output["status"] != 0:
