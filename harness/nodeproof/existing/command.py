@@ -18,7 +18,7 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.kubeconfig import Access, PacedApi
 from nodeproof.existing import inventory, marks
 from nodeproof.existing.inventory import Inventory
-from nodeproof.existing.marks import ANNOTATION, Mark
+from nodeproof.existing.marks import ANNOTATION, NOT_MARKED, Mark
 from nodeproof.model.problem import Problem
 from nodeproof.report.plain import aligned
 
@@ -179,13 +179,12 @@ def _print_marks(cluster: _Cluster) -> None:
     nodes, now, uid = _nodes(cluster.api), datetime.now(UTC), cluster.inventory.cluster.uid
     rows = [("node", "owner", "until", "state")]
     for name, node in nodes.items():
-        text = marks.annotation(node)
-        if text is None:
+        mark = marks.read_mark(node)
+        if mark == NOT_MARKED:
             continue
         owner = until = "?"
-        with contextlib.suppress(ValueError):
-            content = Mark.from_text(text)
-            owner, until = content.owner, content.until.isoformat(timespec="seconds")
+        if isinstance(mark, Mark):
+            owner, until = mark.owner, mark.until.isoformat(timespec="seconds")
         reasons = list(marks.harm_refusals(cluster.inventory, name, nodes, uid, now))
         allowed = f"may be harmed by {', '.join(cluster.inventory.nodes[name].faults)}" if not reasons else ""
         rows.append((name, owner, until, allowed or "; ".join(reasons)))
