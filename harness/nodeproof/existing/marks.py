@@ -14,6 +14,7 @@ Json = Any
 ANNOTATION = "nodeproof.dev/may-be-harmed"
 _CONTROL_PLANE_KEYS = frozenset({"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"})
 """Labels and taints of control-plane nodes (kubernetes.io/docs/reference/labels-annotations-taints)."""
+NOT_MARKED = "it is not marked"
 _UNREADABLE = "its mark cannot be read"
 
 
@@ -58,6 +59,17 @@ def annotation(node: Json) -> str | None:
     return None if text is None else str(text)
 
 
+def read_mark(node: Json) -> Mark | str:
+    """Return a Node's mark, or why it has none that can be read."""
+    text = annotation(node)
+    if text is None:
+        return NOT_MARKED
+    try:
+        return Mark.from_text(text)
+    except ValueError:
+        return _UNREADABLE
+
+
 def machine_id(node: Json) -> str:
     """Return the machine id that the kubelet reported, or an empty string."""
     return str((node.get("status") or {}).get("nodeInfo", {}).get("machineID", ""))
@@ -93,16 +105,11 @@ def mark_refusals(
 ) -> Iterator[str]:
     """Yield why `owner` must not mark a node now."""
     yield from target_refusals(inventory, name, nodes)
-    text = annotation(nodes[name]) if name in nodes else None
-    if text is None:
-        return
-    try:
-        mark = Mark.from_text(text)
-    except ValueError:
-        yield _UNREADABLE
-        return
-    if mark.owner != owner and mark.until > now:
+    mark = read_mark(nodes[name]) if name in nodes else NOT_MARKED
+    if isinstance(mark, Mark) and mark.owner != owner and mark.until > now:
         yield f"{mark.owner} has marked it until {mark.until.isoformat(timespec='seconds')}"
+    elif mark == _UNREADABLE:
+        yield _UNREADABLE
 
 
 def harm_refusals(
@@ -114,14 +121,9 @@ def harm_refusals(
     yield from target_refusals(inventory, name, nodes)
     if name not in nodes:
         return
-    text = annotation(nodes[name])
-    if text is None:
-        yield "it is not marked"
-        return
-    try:
-        mark = Mark.from_text(text)
-    except ValueError:
-        yield _UNREADABLE
+    mark = read_mark(nodes[name])
+    if not isinstance(mark, Mark):
+        yield mark
         return
     if mark.until <= now:
         yield f"its mark expired at {mark.until.isoformat(timespec='seconds')}"
