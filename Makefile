@@ -83,7 +83,10 @@ acceptance: setup ## all acceptance tests but those marked alone or night: the c
 	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "$(BY_DAY)" tests/acceptance
 
 alone: setup ## contract and acceptance tests that need the machine for themselves, such as a whole run of `fast`
-	@$(PYTEST).xml -m "alone and not night" tests/contract tests/acceptance
+	@$(PYTEST).xml -m "alone and not night and not storm" tests/contract tests/acceptance
+
+storm: setup ## a storm that finds a compiled bug, and its repetition (about 2 minutes); alone, too
+	@$(PYTEST).xml -m "alone and storm" tests/acceptance
 
 rest-contract: setup ## what `make test` leaves out of `make contract`
 	@$(PYTEST).xml $(SIDE_BY_SIDE) -m "$(BY_DAY) and not core" tests/contract
@@ -213,7 +216,7 @@ clean: ## remove the virtual environment, generated reports, wheel, sdist and th
 	@rm -rf .venv reports/out dist .box
 
 .PHONY: help setup run report fmt docs site stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
-    rest-acceptance test-vm vm-scenarios vm-contract vm-alone \
+    rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew older-components soak \
     sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean

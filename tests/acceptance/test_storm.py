@@ -1,0 +1,50 @@
+"""A storm on a cluster with a compiled bug: an invariant deviates, and again if the schedule is repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeproof.report import rundir
+from nodeproof.session.storm import schedule_file
+from tests.acceptance.command import nodeproof
+from tests.sensitivity.bugs import Bug, load
+from tests.sensitivity.build import build, with_bug
+
+BUG = "tainted-node-has-half-the-grace-period"
+SEED, MINUTES = 2591, 1
+"""Two nodes lose their machine and get a taint of users within a minute."""
+
+
+@pytest.fixture
+def bug() -> Bug:
+    return next(bug for bug in load() if bug.name == BUG)
+
+
+@pytest.fixture
+def with_the_bug(bug: Bug, tmp_path: Path) -> Path:
+    """Return the folder of executables that have the bug."""
+    folder = tmp_path / "bin"
+    with_bug(build(load(), print), bug, folder)
+    return folder
+
+
+def deviating(run: Path, components: Path, *options: str) -> set[str]:
+    """Run a storm, and return the invariants that deviate."""
+    completed = nodeproof(
+        "storm", "--no-site", f"--run={run}", f"--components={components}", *options, cwd=run.parent
+    )
+    assert completed.status == 1
+    return {str(row["claim"]) for row in rundir.read_verdicts(run) if row["verdict"] == "deviates"}
+
+
+@pytest.mark.alone
+@pytest.mark.storm
+def test_storm_finds_a_compiled_bug_and_its_schedule_repeats_it(
+    bug: Bug, with_the_bug: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert deviating(first, with_the_bug, f"--minutes={MINUTES}", f"--seed={SEED}") == {*bug.falls}
+    assert deviating(second, with_the_bug, f"--schedule={first}") == {*bug.falls}
+    assert schedule_file(second).read_text() == schedule_file(first).read_text()
