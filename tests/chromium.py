@@ -45,11 +45,13 @@ class Page:
         """Failed requests, errors and exceptions, in order."""
         return [problem for problem in map(_wrong, self._events) if problem]
 
-    def open(self, address: str, width: int = 1280) -> None:
+    def open(self, address: str, width: int = 1280, *, dark: bool = False) -> None:
         """Load the page in a window of this width (px); earlier errors are forgotten."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False
         )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", features=[scheme])
         # Only another fragment of the same page would load nothing.
         self._go("about:blank")
         self._go(address)
