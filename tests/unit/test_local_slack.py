@@ -175,6 +175,28 @@ def test_successive_cpu_waits_may_have_delayed_an_event(waits: int, before_s: fl
     assert label(story, EVICTION) == expected
 
 
+@pytest.mark.parametrize(
+    ("lab", "waited_s", "expected"),
+    [
+        ("process", 0.8, TOO_LOADED),
+        ("process", 0.2, "deviates"),
+        # The processes of a guest share its virtual processors: the whole delay counts.
+        ("libvirt", 0.2, TOO_LOADED),
+        ("libvirt", 0.05, "deviates"),
+    ],
+)
+def test_cpu_waits_until_a_very_late_event_may_have_delayed_it(
+    lab: str, waited_s: float, expected: str
+) -> None:
+    """The event is 4 s late. On process nodes, only the waits of the last 2 s count."""
+    event_t = last_renewal_t() + GRACE_S + 0.6 + 0.15 + 14.0
+    story = measured(partition(eviction_s=14.0))
+    for number in range(20):
+        story.say(event_t - 0.2 * number, "stall", late_s=0.0, waited_s=waited_s, by=LAB)
+    history = revised(story.fence(90.0).history())
+    assert judge(CLAIM, EVICTION, history, configuration(lab=lab)).label == expected
+
+
 def stalled_often(story: Story, first_t: float, **by: str) -> Story:
     """Stall for 0.6 s four times, awake for 0.1 s in between: less than the limit each, 2.4 s in all."""
     for number in range(4):
