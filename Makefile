@@ -175,7 +175,7 @@ soak: setup ## kill random parts at random moments of random faults, N times fro
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
 
 sensitivity: setup ## bugs compiled into Kubernetes, or altered machines (LAB=libvirt): the claims that each names must fall
-	@$(BIN)/python -m tests.sensitivity$(if $(filter libvirt,$(LAB)),.machines) $(ARGS)
+	@$(if $(filter libvirt,$(LAB)),$(PYTEST)-libvirt.xml -rA tests/vm/test_*_on_machines.py,$(BIN)/python -m tests.sensitivity) $(ARGS)
 
 # Which ten of those that are not slow, the commit decides: in time all of them.
 sensitivity-ten: setup

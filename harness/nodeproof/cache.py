@@ -69,11 +69,6 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
-def locked(file: Path, wait_message: str, report: Report) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of a file; if another process holds it, report `wait_message` and wait."""
-    return locks.locked(file, lambda: report(f"{wait_message}: waiting for it ({file.parent})"))
-
-
 def unfinished(folder: Path) -> list[Path]:
     """Return the unfinished snapshots in a folder (`.KEY.new-*`) whose lock no process holds."""
     partial = folder.glob(".*.new-*")
@@ -92,7 +87,8 @@ def load_or_build(
     loaded = load(entry)
     if loaded is None:
         make_folder(entry.parent)
-        with locked(entry.parent / f".{entry.name}.lock", wait_message, report):
+        message = f"{wait_message}: waiting for it ({entry.parent})"
+        with locks.locked(entry.parent / f".{entry.name}.lock", lambda: report(message)):
             loaded = load(entry)
             if loaded is None:
                 make()

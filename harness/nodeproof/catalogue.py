@@ -15,6 +15,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from nodeproof.hints import shipped
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, Constant, ReportedBug
 from nodeproof.model.formula import SLACK, SYMBOLS, Term
@@ -258,16 +259,8 @@ _SCHEMA = "claims.schema.json"
 
 
 def scenarios_dir() -> Path:
-    """Return the folder `scenarios` of the checkout, else of the wheel.
-
-    Raises:
-        Problem: Neither has one.
-    """
-    package = Path(__file__).resolve().parent
-    for folder in (package.parents[1] / "scenarios", package / "_data" / "scenarios"):
-        if (folder / _SCHEMA).is_file():
-            return folder
-    raise Problem("the catalogue is missing", str(package), "install nodeproof again")
+    """Return the folder `scenarios` of the checkout, else of the wheel. Raises Problem."""
+    return shipped(f"scenarios/{_SCHEMA}").parent
 
 
 def load(extra: Sequence[Path] = ()) -> Mapping[str, Claim]:

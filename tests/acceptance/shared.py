@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.locks import locked, try_lock, unlock
 from nodeproof.model.problem import OutsideError, Problem
 
 _NAME, _LOCK, _USERS = "shared-lab", "shared-lab.lock", "shared-lab.users"
@@ -24,8 +25,9 @@ def by_all(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
     """
     users = os.open(folder / _USERS, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        with _locked(folder):
+        with locked(folder / _LOCK):
             lab = _there(folder) or _started(folder, start)
+            # The last worker of an ended lab may not have closed its file yet.
             fcntl.flock(users, fcntl.LOCK_SH)
             zone, taken = _free(folder, lab.fleet.zones())
             lab.restrict_to_zone(zone)
@@ -33,7 +35,7 @@ def by_all(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
             yield lab
         finally:
             os.close(taken)
-            with _locked(folder):
+            with locked(folder / _LOCK):
                 _give_back(lab, users)
     finally:
         os.close(users)
@@ -49,12 +51,9 @@ def _free(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
     """Return a zone and the descriptor that locks it against other workers while it is open."""
     for zone in zones:
         taken = os.open(folder / f"{_NAME}.{zone}", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(taken)
-        else:
+        if try_lock(taken):
             return zone, taken
+        os.close(taken)
     raise AssertionError(f"no zone of {', '.join(zones)} is free")
 
 
@@ -65,20 +64,8 @@ def _started(folder: Path, start: Callable[[], LabHandle]) -> LabHandle:
 
 
 def _give_back(lab: LabHandle, users: int) -> None:
-    fcntl.flock(users, fcntl.LOCK_UN)
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lab.close()
-    else:
+    unlock(users)
+    if try_lock(users):
         lab.down()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+    else:
+        lab.close()

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodeproof.artifacts.build import Version, Work, build_errors
 from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
-from nodeproof.cache import Report, cache_dir, locked, make_folder
+from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
 
-_HALF = ".build-"
 _MAX_BUILDS = 3
 """So many builds, the last ones."""
 _EXECUTABLE = "components"
@@ -35,14 +33,15 @@ def build(bugs: Sequence[Bug], report: Report) -> Path:
     """Return the folder of executables with these bugs, cached or built now. Raises Problem and BadBug."""
     version = Version.parse(DEFAULT_KUBERNETES_VERSION)
     entry = cache_dir() / "components-with-bugs" / _key(bugs, version)
-    make_folder(entry.parent)
-    with locked(entry.parent / ".lock", "another process is building", report):
-        for left_by_a_killed_build in entry.parent.glob(f"{_HALF}*"):
-            shutil.rmtree(left_by_a_killed_build, ignore_errors=True)
-        if not entry.is_dir():
-            _build(bugs, version, entry, report)
-        entry.touch()
-        _forget(entry.parent)
+    load_or_build(
+        entry,
+        lambda folder: folder if folder.is_dir() else None,
+        lambda: _build(bugs, version, entry, report),
+        "another process is building",
+        report,
+    )
+    entry.touch()
+    _forget(entry.parent)
     return entry
 
 
@@ -70,15 +69,14 @@ def _key(bugs: Sequence[Bug], version: Version) -> str:
 
 def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -> None:
     errors = build_errors(f"Kubernetes {version}", entry, lambda: "correct the bugs")
-    with tempfile.TemporaryDirectory(prefix=_HALF, dir=entry.parent) as folder, errors:
-        work = Work(Path(folder), version, report)
+    with errors, work_folder(entry) as folder:
+        work = Work(folder, version, report)
         work.copy_recipe(recipe_dir())
         work.override_sources(lambda files: _altered(bugs, files), tuple(by_file(bugs)))
-        fresh = Path(folder, "entry")
+        fresh = folder / "entry"
         work.compile(fresh / _EXECUTABLE)
         for role in ROLES:
             (fresh / role).symlink_to(_EXECUTABLE)
-        fresh.rename(entry)
 
 
 def _altered(bugs: Sequence[Bug], files: Mapping[str, str]) -> dict[str, str]:
@@ -94,7 +92,7 @@ def _beside(name: str) -> str:
 
 
 def _forget(folder: Path) -> None:
-    entries = [path for path in folder.iterdir() if path.is_dir()]
+    entries = [path for path in folder.glob("[!.]*") if path.is_dir()]
     entries.sort(key=lambda path: path.stat().st_mtime)
     for path in entries[:-_MAX_BUILDS]:
         shutil.rmtree(path, ignore_errors=True)

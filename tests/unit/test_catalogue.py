@@ -274,17 +274,6 @@ def test_unknown_claim_is_refused_with_similar_ids() -> None:
         catalogue.find("xyz", claims)
 
 
-def test_catalogue_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "site" / "nodeproof"
-    data = package / "_data" / "scenarios"
-    data.mkdir(parents=True)
-    monkeypatch.setattr(catalogue, "__file__", str(package / "catalogue.py"))
-    with pytest.raises(Problem, match="the catalogue is missing"):
-        catalogue.scenarios_dir()
-    (data / "claims.schema.json").write_text("{}")
-    assert catalogue.scenarios_dir() == data
-
-
 # A window in a claim's YAML
 
 

@@ -16,9 +16,7 @@ from nodeproof.artifacts.image import golden_image, image_hash
 from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.kinds.libvirt.domain_xml import (
     METADATA_NAMESPACE,
-    SEED_TARGET,
     Domain,
-    disk_xml,
     domain_xml,
     mac,
     network_xml,
@@ -198,18 +196,6 @@ def test_network_carries_its_lab_and_uses_an_existing_bridge() -> None:
     assert tag.get("name") == "l-123456"
     assert bridge is not None
     assert bridge.get("name") == "control"
-
-
-def test_disks_are_distinct_and_special_characters_are_escaped() -> None:
-    disks = _parsed(DOMAIN).findall("devices/disk")
-    files = [disk.find("source") for disk in disks]
-    assert [file.get("file") for file in files if file is not None] == ["/lab/a & b.qcow2", "/lab/seed.img"]
-    assert [disk.find("readonly") is not None for disk in disks] == [False, True]
-    single = Tree.fromstring(disk_xml(DOMAIN.disks[1]))  # noqa: S314  our own words
-    target = single.find("target")
-    assert single.tag == "disk"
-    assert target is not None
-    assert dict(target.attrib) == {"dev": SEED_TARGET, "bus": "scsi"}
 
 
 def test_slots_above_255_have_unique_addresses() -> None:

@@ -1,17 +1,14 @@
-"""Bugs that claims must catch, the table of tried ones, and altered machines."""
+"""Bugs that claims must catch, and the table of tried ones."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nodeproof import catalogue, proc
+from nodeproof import catalogue
 from nodeproof.catalogue import scenarios_dir
 from tests.sensitivity.bugs import BadBug, Bug, Edit, altered, chooser, load, some
 from tests.sensitivity.kept import TABLE, Keeper, read_caught
@@ -144,51 +141,3 @@ def test_table_is_not_used_for_other_executables_or_claims(tmp_path: Path) -> No
     assert read_caught(tmp_path / TABLE, other_digest, [ONE]) == []
     assert read_caught(tmp_path / TABLE, digest, [replace(ONE, falls=("a.one", "a.four"))]) == []
     assert read_caught(tmp_path / TABLE, digest, [OTHER]) == []
-
-
-TOP = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 240.0
-TESTS = """
-import pytest
-
-def a_machine_forgets(): ...
-
-@pytest.fixture
-def run(record_property):
-    return lambda *claims: record_property("fell", sorted(claims))
-
-def test_all_conform(run): ...
-
-@pytest.mark.falls("a.one", "a.two")
-@pytest.mark.parametrize("alter", [a_machine_forgets])
-def test_falls(run, alter):
-    run("a.one", "a.two")
-
-@pytest.mark.falls("b.one")
-def test_stands(run):
-    run()
-    assert False
-
-@pytest.fixture
-def lab():
-    raise RuntimeError("no lab")
-
-@pytest.mark.falls("c.one")
-def test_has_no_lab(lab, run): ...
-"""
-
-
-def test_every_altered_machine_has_a_row(tmp_path: Path) -> None:
-    (tmp_path / "test_machines.py").write_text(TESTS)
-    argv = [sys.executable, "-m", "tests.sensitivity.machines", "-c", os.devnull, "test_machines.py"]
-    env = {**os.environ, "PYTHONPATH": str(TOP)}
-    process = proc.run(argv, timeout_s=TIMEOUT_S, cwd=tmp_path, env=env, check=False)
-
-    assert process.status == 1
-    assert "1 of 3 alterations caught, 2 claims" in process.stdout
-    rows = json.loads((tmp_path / "reports" / "out" / "sensitivity" / "machines.json").read_text())
-    assert [(row["altered"], row["falls"], row["fell"], row["outcome"]) for row in rows] == [
-        ("a_machine_forgets", ["a.one", "a.two"], ["a.one", "a.two"], "caught"),
-        ("test_stands", ["b.one"], [], "failed in call"),
-        ("test_has_no_lab", ["c.one"], [], "failed in setup"),
-    ]

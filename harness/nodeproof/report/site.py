@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nodeproof import disk, locks, proc
-from nodeproof.cache import cache_dir
+from nodeproof.cache import cache_dir, load_or_build, work_folder
+from nodeproof.hints import shipped
 from nodeproof.model.claim import Claim
 from nodeproof.model.overrides import suffix
 from nodeproof.model.problem import Problem
@@ -241,34 +242,28 @@ def install(node: Node, report_line: Callable[[str], None]) -> Path:
     Several processes may do this at the same time. Raises Problem if npm fails.
     """
     recipe = _recipe()
-    lock = recipe / "package-lock.json"
-    cache, version = cache_dir(), hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
-    cache.mkdir(parents=True, exist_ok=True)
-    target = cache / f"allure-{version}"
-    with locks.locked(cache / f"allure-{version}.lock"):
-        if not target.is_dir():
-            report_line("installing the Allure report generator (once)")
-            _npm_ci(node, recipe, cache / f"allure-{version}.partial", target)
-    return target / "node_modules" / "allure" / "cli.js"
+    version = hashlib.sha256((recipe / "package-lock.json").read_bytes()).hexdigest()[:16]
+    target = cache_dir() / f"allure-{version}"
 
+    def load(entry: Path) -> Path | None:
+        program = entry / "node_modules" / "allure" / "cli.js"
+        return program if program.is_file() else None
 
-def _npm_ci(node: Node, recipe: Path, unfinished: Path, target: Path) -> None:
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    for name in _RECIPE_FILES:
-        shutil.copy(recipe / name, unfinished / name)
-    argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
-    _run(argv, unfinished, node, INSTALL_TIMEOUT_S, "npm failed to install Allure")
-    unfinished.rename(target)
+    def make() -> None:
+        report_line("installing the Allure report generator (once)")
+        with work_folder(target) as work:
+            (work / "entry").mkdir()
+            for name in _RECIPE_FILES:
+                shutil.copy(recipe / name, work / "entry" / name)
+            argv = (*node.npm, "ci", "--ignore-scripts", "--omit=dev")
+            _run(argv, work / "entry", node, INSTALL_TIMEOUT_S, "npm failed to install Allure")
+
+    return load_or_build(target, load, make, "another process is installing Allure", report_line)
 
 
 def _recipe() -> Path:
-    """Return the folder of package.json, its lock and allurerc.json, in an installed wheel or a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_data" / "infra" / "allure", package.parents[1] / "infra" / "allure"):
-        if (folder / "package-lock.json").is_file():
-            return folder
-    raise Problem("the Allure recipe is missing", str(package), "reinstall nodeproof")
+    """Return the folder of package.json, its lock and allurerc.json. Raises Problem."""
+    return shipped("infra/allure/package-lock.json").parent
 
 
 def _write_config(run: Path, run_digest: Digest, facts: RunFacts, claims: Mapping[str, Claim]) -> Path:
