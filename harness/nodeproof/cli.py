@@ -66,7 +66,7 @@ RUNS = Group("recorded runs")
 class Command:
     """A subcommand; with `passes_on` it accepts unknown options and passes them to another program.
 
-    `example` is its arguments in the example of its help.
+    `example` is its arguments in the example of its help. With a value of `base_option` it needs no extra.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Command:
     has_help: bool = True
     group: Group = RUNS
     example: str = ""
+    base_option: str = ""
 
     @property
     def description(self) -> str:
@@ -255,10 +256,20 @@ COMMANDS = (
         "plan",
         commands.plan,
         "show the planned worker and time of each scenario",
+        (
+            Argument(
+                "--cluster",
+                metavar="FILE",
+                type=Path,
+                default=None,
+                help="show what each fault that this inventory allows would hit, instead",
+            ),
+        ),
         about="Starts nothing. Takes the options that `nodeproof run` passes to pytest; -n sets the workers.",
         passes_on=True,
         group=SCENARIOS,
         example="-n 3",
+        base_option="cluster",
     ),
     Command(
         "up",
@@ -521,7 +532,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        if arguments.extra:
+        if arguments.extra and not getattr(arguments, arguments.base_option, None):
             extras.require(arguments.extra, f"nodeproof {arguments.command}")
         run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
         status = run(arguments, rest)
@@ -578,7 +589,12 @@ def _parser() -> argparse.ArgumentParser:
         )
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.how)
-        subparser.set_defaults(do=command.do, passes_on=command.passes_on, extra=command.group.extra)
+        subparser.set_defaults(
+            do=command.do,
+            passes_on=command.passes_on,
+            extra=command.group.extra,
+            base_option=command.base_option,
+        )
     return parser
 
 

@@ -140,8 +140,14 @@ def bisect(arguments: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def plan(_arguments: argparse.Namespace, rest: list[str]) -> int:
-    """Print which worker would run each scenario, and until when, without starting anything."""
+def plan(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """Print which worker would run each scenario, or what faults on a cluster would hit; start nothing."""
+    if arguments.cluster:
+        if rest:
+            raise Problem(f"unknown with --cluster: {' '.join(rest)}", "plan", "leave it out")
+        from nodeproof.existing import preview
+
+        return preview.plan(arguments.cluster)
     import pytest
 
     plan_plugin, output = _Plan(), io.StringIO()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nodeproof import cli
 from nodeproof.existing.marks import ANNOTATION
+from tests.unit.own_cluster import JsonHandler, serving
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME, node
 
@@ -43,65 +41,38 @@ class Cluster:
         return 200
 
 
-def handler_of(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+def handler_of(cluster: Cluster) -> type[JsonHandler]:
+    class Handler(JsonHandler):
         def do_GET(self) -> None:
             if self.path.endswith("/kube-system"):
-                self._answer(200, {"metadata": {"uid": UID}})
+                self._answer_request(200, {"metadata": {"uid": UID}})
             else:
-                self._answer(200, {"items": [cluster.node]})
+                self._answer_request(200, {"items": [cluster.node]})
 
         def do_POST(self) -> None:
-            self._body()
-            self._answer(201, {"status": {"userInfo": {"username": "ann"}}})
+            self.body()
+            self._answer_request(201, {"status": {"userInfo": {"username": "ann"}}})
 
         def do_PATCH(self) -> None:
-            status = cluster.patch(self._body()["metadata"])
-            self._answer(status, cluster.node if status == 200 else {"message": "refused by the test"})
+            status = cluster.patch(self.body()["metadata"])
+            self._answer_request(
+                status, cluster.node if status == 200 else {"message": "refused by the test"}
+            )
 
-        def _body(self) -> Json:
-            return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
-        def _answer(self, status: int, body: Json) -> None:
+        def _answer_request(self, status: int, body: Json) -> None:
             cluster.methods.append(self.command)
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_arguments: object) -> None:
-            """Keep the output of the test short."""
+            self.answer(status, body)
 
     return Handler
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Serve a cluster on loopback, and write its kubeconfig and inventory into the working folder."""
+    """Serve the cluster, and make the folder of its kubeconfig and inventory the working folder."""
     cluster = Cluster()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(cluster))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-    }
-    inventory = {
-        "cluster": {"kubeconfig": "config", "context": "x", "uid": UID},
-        "ssh": {"config": "config", "known_hosts": "config"},
-        "nodes": {NAME: {"may": ["partition"]}},
-    }
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(inventory))
     monkeypatch.chdir(tmp_path)
-    yield cluster
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    with serving(handler_of(cluster), tmp_path, ["partition"]):
+        yield cluster
 
 
 def test_mark_is_written_again_after_a_conflict(cluster: Cluster) -> None:

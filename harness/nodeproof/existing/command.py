@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodeproof import terminal
-from nodeproof.cluster import kubeconfig, resources
-from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import Access, PacedApi
-from nodeproof.existing import inventory, marks
-from nodeproof.existing.inventory import Inventory
+from nodeproof.cluster import resources
+from nodeproof.cluster.api import ApiError
+from nodeproof.existing import marks
+from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.marks import ANNOTATION, NOT_MARKED, Mark
 from nodeproof.model.problem import Problem
 from nodeproof.report.plain import aligned
 
 Json = Any
+_CLIENT = "nodeproof-mark"
+_RIGHTS = "get on namespaces, and list and patch on nodes"
 _DEFAULT = timedelta(hours=8)
 _ATTEMPTS = 5
 """Writes of one mark: each fails if the Node has changed since it was read, as by a kubelet's status."""
@@ -39,11 +38,11 @@ def mark(arguments: argparse.Namespace) -> int:
     if bool(arguments.node) == arguments.list:
         raise Problem("expected either nodes or --list", "mark", "see nodeproof mark --help")
     until = _until(arguments.until, datetime.now(UTC))
-    with _connected(arguments) as cluster:
+    with connected(arguments.cluster, _CLIENT, _RIGHTS) as cluster:
         if arguments.list:
             _print_marks(cluster)
             return 0
-        owner, nodes = _owner(cluster), _nodes(cluster.api)
+        owner, nodes = _owner(cluster), cluster.nodes()
         _check(cluster, arguments.node, nodes, owner)
         for name in arguments.node:
             _write(cluster, name, owner, until)
@@ -58,8 +57,8 @@ def unmark(arguments: argparse.Namespace) -> int:
     Raises:
         Problem: The inventory or the kubeconfig cannot be used, the server refuses, or there is no such Node.
     """
-    with _connected(arguments) as cluster:
-        nodes = _nodes(cluster.api)
+    with connected(arguments.cluster, _CLIENT, _RIGHTS) as cluster:
+        nodes = cluster.nodes()
         for name in arguments.node:
             if name in nodes and marks.annotation(nodes[name]) is not None:
                 cluster.api.patch(resources.node(name), {"metadata": {"annotations": {ANNOTATION: None}}})
@@ -71,36 +70,6 @@ def unmark(arguments: argparse.Namespace) -> int:
             step = "`nodeproof mark --list` lists the marked nodes"
             raise Problem(f"the cluster has no Node {', '.join(absent)}", "unmark", step)
     return 0
-
-
-@dataclass(frozen=True)
-class _Cluster:
-    """The inventory's cluster, whose UID was compared with the inventory's."""
-
-    inventory: Inventory
-    access: Access
-    api: Api
-
-
-@contextlib.contextmanager
-def _connected(arguments: argparse.Namespace) -> Iterator[_Cluster]:
-    """Connect to the inventory's cluster. Raises Problem if it is another one, refuses or does not answer."""
-    content = inventory.read(arguments.cluster)
-    access = kubeconfig.load(content.cluster.kubeconfig, content.cluster.context)
-    terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
-    with contextlib.closing(PacedApi(access, "nodeproof-mark")) as api:
-        try:
-            uid = str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
-            if not marks.is_same_cluster(content, uid):
-                what = f"the inventory is about another cluster: this one has the UID {uid}"
-                raise Problem(what, f"{content.path}: cluster.uid", "choose the inventory's context or UID")
-            yield _Cluster(content, access, api)
-        except ApiError as error:
-            if error.status:
-                step = "the user needs get on namespaces, and list and patch on nodes"
-                raise Problem(f"the API server refuses: {error}", access.context, step) from error
-            step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
-            raise Problem(f"the API server does not answer: {error}", access.context, step) from error
 
 
 def _until(text: str, now: datetime) -> datetime:
@@ -118,7 +87,7 @@ def _until(text: str, now: datetime) -> datetime:
     return until
 
 
-def _owner(cluster: _Cluster) -> str:
+def _owner(cluster: ConnectedCluster) -> str:
     """Return the user's name at the API server, which administrators may share, and on this machine."""
     try:
         name = cluster.api.create(_REVIEWS, {"kind": "SelfSubjectReview"})["status"]["userInfo"]["username"]
@@ -133,11 +102,7 @@ def _owner(cluster: _Cluster) -> str:
     return f"{name} ({local}@{socket.gethostname()})"
 
 
-def _nodes(api: Api) -> Mapping[str, Json]:
-    return {str(node["metadata"]["name"]): node for node in api.get("/api/v1/nodes")["items"]}
-
-
-def _check(cluster: _Cluster, names: list[str], nodes: Mapping[str, Json], owner: str) -> None:
+def _check(cluster: ConnectedCluster, names: list[str], nodes: Mapping[str, Json], owner: str) -> None:
     """Check that all nodes may be marked. Raises Problem with one line for each reason."""
     now = datetime.now(UTC)
     problems = [
@@ -156,10 +121,10 @@ def _next_step(name: str) -> str:
     )
 
 
-def _write(cluster: _Cluster, name: str, owner: str, until: datetime) -> None:
+def _write(cluster: ConnectedCluster, name: str, owner: str, until: datetime) -> None:
     """Write a mark, unless the Node changes between a check and the write. Raises Problem, ApiError."""
     for _ in range(_ATTEMPTS):
-        nodes = _nodes(cluster.api)
+        nodes = cluster.nodes()
         _check(cluster, [name], nodes, owner)
         metadata = nodes[name]["metadata"]
         content = Mark(owner, until, marks.machine_id(nodes[name]), cluster.inventory.cluster.uid)
@@ -175,8 +140,8 @@ def _write(cluster: _Cluster, name: str, owner: str, until: datetime) -> None:
     raise Problem(f"{name} changes at each attempt to mark it", cluster.access.context, "try again")
 
 
-def _print_marks(cluster: _Cluster) -> None:
-    nodes, now, uid = _nodes(cluster.api), datetime.now(UTC), cluster.inventory.cluster.uid
+def _print_marks(cluster: ConnectedCluster) -> None:
+    nodes, now, uid = cluster.nodes(), datetime.now(UTC), cluster.inventory.cluster.uid
     rows = [("node", "owner", "until", "state")]
     for name, node in nodes.items():
         mark = marks.read_mark(node)

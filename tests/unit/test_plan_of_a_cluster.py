@@ -1,0 +1,116 @@
+"""The command `plan --cluster` against a small API server with one Node and one pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from nodeproof import cli
+from nodeproof.existing.marks import Mark
+from tests.unit.own_cluster import JsonHandler, serving
+from tests.unit.test_impact import member, pod
+from tests.unit.test_inventory import UID
+from tests.unit.test_marks import NAME, NOW, node
+
+Json = Any
+PLAN = ("plan", "--cluster", "cluster.yaml")
+
+
+class Cluster:
+    """The answer to a dry run of an eviction, and the requests other than reads."""
+
+    def __init__(self) -> None:
+        self.status, self.message, self.writes = 201, "", list[tuple[str, Json]]()
+
+
+def answer_of(path: str) -> Json:
+    marked = node(Mark("ann", NOW.replace(year=2999), "machine-1", UID))["metadata"]
+    return {
+        "/api/v1/namespaces/kube-system": {"metadata": {"uid": UID}},
+        "/api/v1/nodes": {"items": [member(metadata=marked)]},
+        "/api/v1/pods": {"items": [pod()]},
+        "/apis/policy/v1/poddisruptionbudgets": {"items": []},
+    }[path]
+
+
+def handler_of(cluster: Cluster) -> type[JsonHandler]:
+    class Handler(JsonHandler):
+        def do_GET(self) -> None:
+            self.answer(200, answer_of(urlsplit(self.path).path))
+
+        def do_POST(self) -> None:
+            cluster.writes.append((self.path, self.body()))
+            self.answer(cluster.status, {"message": cluster.message})
+
+    return Handler
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Serve the cluster, and make the folder of its kubeconfig and inventory the working folder."""
+    cluster = Cluster()
+    monkeypatch.chdir(tmp_path)
+    with serving(handler_of(cluster), tmp_path, ["partition", "unit-down"]):
+        yield cluster
+
+
+def test_faults_with_the_same_effect_are_one_entry(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(PLAN) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        NAME,
+        "  partition, unit-down: can be injected",
+        "    pods: default/web-1",
+    ]
+
+
+def test_eviction_is_a_dry_run_by_query_and_body(cluster: Cluster) -> None:
+    assert cli.main(PLAN) == 0
+    ((path, body),) = cluster.writes
+    assert path == "/api/v1/namespaces/default/pods/web-1/eviction?dryRun=All"
+    assert body["deleteOptions"] == {"dryRun": ["All"]}
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (429, "it would violate the budget"),
+        (500, "more than one budget"),
+        (403, "denied by a webhook"),
+        (400, "denied, too"),
+    ],
+)
+def test_refused_eviction_is_a_reason(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], status: int, message: str
+) -> None:
+    cluster.status, cluster.message = status, message
+    assert cli.main(PLAN) == 2
+    output = capsys.readouterr()
+    assert f"refused: the API server refuses to evict default/web-1: HTTP {status}: {message}" in output.out
+    assert "2 of 2 allowed faults refused" in output.err
+
+
+def test_missing_right_is_a_problem_and_no_reason(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.status, cluster.message = 403, 'User "u" cannot create resource "pods/eviction"'
+    assert cli.main(PLAN) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "create on pods/eviction" in output.err
+
+
+def test_pod_that_ended_meanwhile_refuses_nothing(cluster: Cluster) -> None:
+    cluster.status = 404
+    assert cli.main(PLAN) == 0
+
+
+def test_options_of_a_run_are_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*PLAN, "-n", "3"]) == 2
+    assert "unknown with --cluster: -n 3" in capsys.readouterr().err
+    assert cluster.writes == []
