@@ -22,7 +22,6 @@ NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-USER = f"system:serviceaccount:default:{NAME}"
 ABOUT_PROBLEMS = {
     "cidr.unique",
     "conditions.pressure-unknown-when-unreachable",
@@ -89,16 +88,17 @@ def test_unaltered_lab_conforms_and_nothing_is_written(
     assert settings["default toleration of Unreachable (s)"] == "10"
     assert settings["kubelet nodeStatusUpdateFrequency"] == "2s"
     assert settings["kube-controller-manager node-monitor-period"] is None
-    eventually(lambda: writes(whole_lab), LOG_TIMEOUT_S)
-    assert [uri for uri in writes(whole_lab) if "dryRun=All" not in uri] == []
-    assert writes(whole_lab)
+    eventually(lambda: writes_by(whole_lab, NAME), LOG_TIMEOUT_S)
+    assert [uri for uri in writes_by(whole_lab, NAME) if "dryRun=All" not in uri] == []
+    assert writes_by(whole_lab, NAME)
     assert nodeproof("recheck", "run", "--no-site", cwd=tmp_path).status == 0
 
 
-def writes(lab: LabHandle) -> list[str]:
-    """Return the URIs of the audit's requests other than reads, which the lab does not log."""
+def writes_by(lab: LabHandle, account: str) -> list[str]:
+    """Return the URIs of a ServiceAccount's requests other than reads, which the lab does not log."""
+    user = f"system:serviceaccount:default:{account}"
     lines = [line for log in lab.life.logs.glob("audit*.jsonl") for line in log.read_text().splitlines()]
-    events = [json.loads(line) for line in lines if USER in line and line.endswith("}")]
+    events = [json.loads(line) for line in lines if user in line and line.endswith("}")]
     return [event["requestURI"] for event in events if event["verb"] not in ("get", "list", "watch")]
 
 

@@ -1,9 +1,10 @@
-"""Marks on a lab as somebody's own cluster: what `mark` and `unmark` write, and what they refuse."""
+"""A lab as somebody's own cluster: what `mark` and `unmark` write and refuse, and what `plan` shows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,42 @@ import pytest
 import yaml
 
 from nodeproof.cluster.resources import node
+from nodeproof.cluster.workloads import IMAGE
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import nodeproof
-from tests.acceptance.test_audit import ACCOUNTS, BINDINGS, ROLES, with_user
+from tests.acceptance.test_audit import ACCOUNTS, BINDINGS, ROLES, with_user, writes_by
+from tests.waiting import eventually
 
 Json = Any
-NAME, ROLE = "nodeproof-mark", "node-role.kubernetes.io/control-plane"
+NAME, PLANNER, ROLE = "nodeproof-mark", "nodeproof-plan", "node-role.kubernetes.io/control-plane"
+SETS = "/apis/apps/v1/namespaces/default/replicasets"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+POD_TIMEOUT_S = 60.0
 FUTURE = "2099-01-31T18:00:00+00:00"
+
+
+@contextmanager
+def account(served: Path, lab: LabHandle, folder: Path, name: str, *rules: Json) -> Iterator[Path]:
+    """Write a kubeconfig of a user who has exactly these rights, until the context ends."""
+    api, group = lab.cluster.api, "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    role_ref = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    created = {
+        ACCOUNTS: {"metadata": {"name": name}},
+        ROLES: {"metadata": {"name": name}, "rules": rules},
+        BINDINGS: {"metadata": {"name": name}, "subjects": [subject], "roleRef": role_ref},
+    }
+    for path, body in created.items():
+        api.create(path, body)
+    token = api.create(f"{ACCOUNTS}/{name}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    yield with_user(served, folder / "kubeconfig", {"token": token})
+    for path in created:
+        api.delete(f"{path}/{name}")
+
+
+def rule(group: str, verb: str, *resources: str) -> Json:
+    return {"apiGroups": [group], "resources": resources, "verbs": [verb]}
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +55,44 @@ def other_user(
     served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Write a kubeconfig of a second user, who has the rights that `mark` names when it is refused."""
-    api, group = altered_whole.cluster.api, "rbac.authorization.k8s.io"
-    rules = [
-        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch"]},
-    ]
-    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": "default"}
-    role_ref = {"apiGroup": group, "kind": "ClusterRole", "name": NAME}
-    created = {
-        ACCOUNTS: {"metadata": {"name": NAME}},
-        ROLES: {"metadata": {"name": NAME}, "rules": rules},
-        BINDINGS: {"metadata": {"name": NAME}, "subjects": [subject], "roleRef": role_ref},
+    rules = rule("", "get", "namespaces"), rule("", "list", "nodes"), rule("", "patch", "nodes")
+    with account(served, altered_whole, tmp_path_factory.mktemp("mark"), NAME, *rules) as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.fixture
+def planner(served: Path, whole_lab: LabHandle, tmp_path: Path) -> Iterator[Path]:
+    """Write a kubeconfig of a user who has the rights that `plan` names when it is refused."""
+    rules = (
+        rule("", "get", "namespaces", "persistentvolumeclaims", "persistentvolumes"),
+        rule("", "list", "nodes", "pods"),
+        rule("", "create", "pods/eviction"),
+        rule("policy", "list", "poddisruptionbudgets"),
+    )
+    with account(served, whole_lab, tmp_path, PLANNER, *rules) as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.fixture
+def web(whole_lab: LabHandle, names: list[str]) -> Iterator[str]:
+    """Run a pod of a ReplicaSet with a disruption budget on the first node; return the budget's path."""
+    api = whole_lab.cluster.api
+    labels = {"app": "nodeproof-web"}
+    spec = {
+        "nodeName": names[0],
+        "automountServiceAccountToken": False,
+        "containers": [{"name": "main", "image": IMAGE}],
+        "volumes": [{"name": "cache", "emptyDir": {}}],
     }
-    for path, body in created.items():
-        api.create(path, body)
-    token = api.create(f"{ACCOUNTS}/{NAME}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    yield with_user(served, tmp_path_factory.mktemp("mark") / "kubeconfig", {"token": token})
-    for path in created:
-        api.delete(f"{path}/{NAME}")
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    metadata, selector = {"name": "nodeproof-web"}, {"matchLabels": labels}
+    api.create(SETS, {"metadata": metadata, "spec": {"selector": selector, "template": template}})
+    api.create(BUDGETS, {"metadata": metadata, "spec": {"selector": selector, "minAvailable": 1}})
+    budget = f"{BUDGETS}/nodeproof-web"
+    eventually(lambda: api.get(budget).get("status", {}).get("currentHealthy") == 1, POD_TIMEOUT_S)
+    yield budget
+    api.delete(budget)
+    api.delete(f"{SETS}/nodeproof-web")
 
 
 @pytest.fixture
@@ -101,6 +150,33 @@ def test_mark_is_written_listed_and_removed(
     assert "may be harmed by partition" in listed[1]
     assert nodeproof("unmark", "--cluster", file, names[0], cwd=tmp_path).status == 0
     assert marks_of(whole_lab) == {}
+
+
+def test_plan_names_what_a_fault_hits_and_what_refuses_it(
+    whole_lab: LabHandle,
+    names: list[str],
+    write: Callable[..., str],
+    web: str,
+    planner: Path,
+    tmp_path: Path,
+) -> None:
+    marked, unmarked = names[:2]
+    assert nodeproof("mark", "--cluster", write(names), marked, cwd=tmp_path).status == 0
+    plan = ("plan", "--cluster", write([marked, unmarked], planner))
+    process = nodeproof(*plan, cwd=tmp_path)
+    assert process.status == 2, process
+    assert "2 of 2 allowed faults refused" in process.stderr
+    refused, others = process.stdout.split(f"\n{unmarked}\n")
+    assert "would violate the pod's disruption budget" in refused
+    assert "disruption budgets: default/nodeproof-web (allows 0 at once, hit: 1)" in refused
+    assert "cache (emptyDir)" in refused
+    assert "refused: it is not marked" in others
+    whole_lab.cluster.api.delete(web)
+    process = nodeproof("plan", "--cluster", write([marked], planner), cwd=tmp_path)
+    assert process.status == 0, process
+    assert "  partition: can be injected" in process.stdout
+    eventually(lambda: len(writes_by(whole_lab, PLANNER)) == 2, POD_TIMEOUT_S)
+    assert all("dryRun=All" in uri for uri in writes_by(whole_lab, PLANNER))
 
 
 def test_one_refused_node_leaves_all_unmarked(
