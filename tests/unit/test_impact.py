@@ -78,6 +78,11 @@ def test_bare_pod_refuses_the_fault() -> None:
     assert reason == "default/web-1 is a bare pod: nothing replaces it"
 
 
+def test_bare_pod_that_is_being_deleted_refuses_nothing() -> None:
+    deleted = pod(owners=[], metadata={"deletionTimestamp": "now"})
+    assert forecast(state(deleted)).refusals == []
+
+
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [

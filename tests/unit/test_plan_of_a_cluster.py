@@ -78,7 +78,12 @@ def test_eviction_is_a_dry_run_by_query_and_body(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [(429, "it would violate the budget"), (500, "more than one budget"), (403, "denied by a webhook")],
+    [
+        (429, "it would violate the budget"),
+        (500, "more than one budget"),
+        (403, "denied by a webhook"),
+        (400, "denied, too"),
+    ],
 )
 def test_refused_eviction_is_a_reason(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], status: int, message: str

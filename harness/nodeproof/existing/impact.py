@@ -70,7 +70,7 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
         [
             *marks.harm_refusals(inventory, name, state.nodes, state.cluster_uid, now),
             *_away(name, state.nodes),
-            *(f"{full_name(pod)} is a bare pod: nothing replaces it" for pod in pods if _is_bare(pod)),
+            *_bare_refusals(pods),
             *_budget_refusals(pods, budgets, state.evictions),
         ],
     )
@@ -149,9 +149,11 @@ def _absence(node: Json) -> str:
     return "cordoned" if node.get("spec", {}).get("unschedulable") else ""
 
 
-def _is_bare(pod: Json) -> bool:
-    """Return whether no controller replaces a pod; the controller of a static pod is its node."""
-    return not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ())
+def _bare_refusals(pods: Sequence[Json]) -> Iterator[str]:
+    """Yield the pods that no controller replaces; the controller of a static pod is its node."""
+    for pod in filter(is_evictable, pods):
+        if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ()):
+            yield f"{full_name(pod)} is a bare pod: nothing replaces it"
 
 
 _Covered = tuple[Json, Sequence[Json]]

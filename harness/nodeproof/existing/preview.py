@@ -23,7 +23,7 @@ _RIGHTS = (
     "poddisruptionbudgets, and create on pods/eviction for dry runs"
 )
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
-_NOT_FOUND, _FORBIDDEN = 404, 403
+_NOT_FOUND, _NO_ANSWER = 404, (0, 401)
 _NO_RIGHT = "cannot create resource"
 """Part of RBAC's message, which distinguishes it from the refusal of an admission webhook."""
 _LONGEST = 100_000
@@ -109,10 +109,7 @@ def _refused_evictions(api: Api, pods: Mapping[str, Json]) -> Iterator[tuple[str
         try:
             api.dry_run(f"{pod(**metadata)}/eviction", body | options)
         except ApiError as error:
-            is_answer = error.status > _FORBIDDEN or (
-                error.status == _FORBIDDEN and _NO_RIGHT not in str(error)
-            )
-            if not is_answer:
+            if error.status in _NO_ANSWER or _NO_RIGHT in str(error):
                 raise
             if error.status != _NOT_FOUND:
                 yield name, str(error)
