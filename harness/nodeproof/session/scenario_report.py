@@ -29,6 +29,7 @@ from nodeproof.report.allure import Attachment, attachments, issues, labels, lin
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import JudgedScenario
 from nodeproof.session.options import Options
+from nodeproof.session.storm import store_coverage
 
 Hook = TypeVar("Hook", bound=Callable[..., object])
 _TAIL_BYTES, _SHORT_TAIL_BYTES = 8 * 1024, 4 * 1024
@@ -48,6 +49,7 @@ def store(
     judgments: list[Judgment] = [judgment for judgment, _verdict in judged.judged]
     rows, slack = judged.rows(claims, nodeid, configuration), slack_s(history, configuration)
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
+    store_coverage(folder, history)
     timeline.render(history, list(judged.judged), folder / "timeline.svg", sections.title(nodeid))
     timeline.render_rates(history, list(judged.judged), folder / "rates.svg")
 
