@@ -216,6 +216,13 @@ COMMANDS = (
                 default="",
                 help="the faults of a schedule.json, or of an earlier run's folder, instead",
             ),
+            Argument(
+                "--coverage",
+                metavar="RUN",
+                nargs="+",
+                default=[],
+                help="prefer what the storms of these runs did not meet",
+            ),
             Argument("--times", metavar="N", type=int, default=1, help="repeat it N times; default 1"),
             Argument("--no-site", action="store_true", help="write no report site"),
         ),

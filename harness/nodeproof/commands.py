@@ -82,15 +82,19 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> tuple[int, Path | No
 def storm(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Run a storm once or several times, and return the exit code of the worst one."""
     from nodeproof.report import rundir
+    from nodeproof.session.storm import coverage_summary
 
     source = arguments.schedule or f"{arguments.minutes:g}"
     options = [f"--storm={source}", f"--storm-seed={arguments.seed}", "--numprocesses=0", *rest]
+    options += [f"--storm-coverage={run}" for run in arguments.coverage]
     statuses, deviating = [], 0
     for _number in range(arguments.times):
         status, folder = _run(arguments, options)
         statuses.append(status)
         if folder is None:
             return status
+        with contextlib.suppress(Problem):
+            _say(coverage_summary(folder))
         deviating += any(row["verdict"] == "deviates" for row in rundir.read_verdicts(folder))
     if arguments.times > 1:
         _say(f"an invariant deviated in {deviating} of {arguments.times} storms")

@@ -105,6 +105,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the storm: random faults for so many minutes, or those of a schedule.json or a run",
     )  # fmt: skip
     group.addoption(
+        "--storm-coverage", action="append", default=[], metavar="RUN",
+        help="prefer what the storm of this run did not meet; repeatable",
+    )  # fmt: skip
+    group.addoption(
         "--storm-seed", type=int, default=0, metavar="N", help="seed of the storm's random faults"
     )
     group.addoption(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeproof.model.generator import generate
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import CHANGES, FIRST, KINDS, Schedule, generate
+from nodeproof.model.schedule import CHANGES, FIRST, KINDS, Schedule
 
 Json = Any
 FEW = {"seed": 3, "steps": [{"fault": "partition", "target": 1, "duration_s": 2.0}]}

@@ -10,7 +10,8 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeproof.model.schedule import FIRST, Schedule, Step, generate
+from nodeproof.model.generator import generate
+from nodeproof.model.schedule import FIRST, Schedule, Step
 from nodeproof.model.shrinking import Judge, Shrunk, Steps, Trial, shrink, subset
 from nodeproof.model.verdict import Outcome
 

@@ -132,8 +132,13 @@ def toleration_s(pod: Json, node: Json) -> float:
 
 def controllers_down(history: History) -> Sequence[Span]:
     """Return when a fault kept the controller manager from its work, with the time to catch up."""
-    spans = _fault_spans(history, "kube-controller-manager", "injecting", "healed", ("power-off",))
+    spans = component_stopped_spans(history, "kube-controller-manager")
     return [Span(span.since_t, span.until_t + _CATCH_UP_S) for span in spans]
+
+
+def component_stopped_spans(history: History, component: str) -> Sequence[Span]:
+    """Return when a fault may have stopped a component of the control plane."""
+    return _fault_spans(history, component, "injecting", "healed", ("power-off",))
 
 
 def cut_off_spans(history: History, node: str) -> Sequence[Span]:

@@ -1,4 +1,4 @@
-"""Schedules of a storm: faults in random order, as data that a seed determines.
+"""Schedules of a storm: its faults in their order, as data.
 
 A fault begins some time after a recorded moment, not at a time of the clock. A schedule therefore means the
 same on a slower machine.
@@ -6,9 +6,8 @@ same on a slower machine.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from nodeproof.model.problem import Problem
@@ -26,10 +25,10 @@ COMPONENTS = ("kube-controller-manager", "kube-scheduler")
 """Components of the control plane that a storm may stop."""
 CHANGES = ("", "scale", "roll", "evict", "delete")
 """What users do to the storm's workloads during a fault: nothing, or a change of one workload."""
-_HEALING_S = 4.0
+HEALING_S = 4.0
 """Expected time (s) to heal a fault and prove it."""
-_NEXT_TO = 0.5
-"""Share of the steps that begin while another fault is active on purpose."""
+Combination = tuple[str, str]
+"""Name of a kind of fault, and a state of the cluster in which it is injected."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,12 @@ class Kind:
     arguments: Mapping[str, Json] = field(default_factory=dict)
     place: Literal["node", "object", "component"] = "node"
     """A node takes one fault of its machine at a time; a fault of its Node object may come on top of it."""
+
+    @property
+    def name(self) -> str:
+        """The word and what tells the kind from others of this word."""
+        details = [str(value) for value in self.arguments.values() if value != TAINT_KEY]
+        return " ".join([self.word, *details, *(["component"] if self.place == "component" else [])])
 
 
 KINDS = (
@@ -101,13 +106,24 @@ class Step:
         """Whether it takes the machine of a node, not its Node object or a component."""
         return self.kind is not None and self.kind.place == "node"
 
+    def excludes(self, step: Step) -> bool:
+        """Return whether this step's fault ends before another: of the same component, machine or taint."""
+        return self.target == step.target and self.is_on_machine == step.is_on_machine
+
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of a storm in their order, and what they were made of."""
+    """The steps of a storm in their order, and what they were made of.
+
+    Args:
+        seed: any number.
+        steps: the faults.
+        coverage: what earlier storms met; the schedule prefers what they did not meet.
+    """
 
     seed: int
     steps: tuple[Step, ...]
+    coverage: tuple[Combination, ...] = ()
 
     def to_json(self) -> Mapping[str, Json]:
         """Return the JSON stored in `schedule.json`."""
@@ -127,13 +143,26 @@ class Schedule:
         )
         if not isinstance(data.get("seed", 0), int):
             raise _invalid("the seed is a whole number", where)
-        return cls(data.get("seed", 0), steps)
+        return cls(data.get("seed", 0), steps, coverage_from_json(data.get("coverage", []), where))
 
     def check_targets(self, nodes: int, where: str) -> None:
         """Require that all nodes exist, of so many. Raises Problem."""
         for number, step in enumerate(self.steps):
             if isinstance(step.target, int) and step.target >= nodes:
                 raise _invalid(f"target {step.target}: there are {nodes} nodes", f"{where}: step {number}")
+
+
+def coverage_from_json(data: Json, where: str) -> tuple[Combination, ...]:
+    """Read stored combinations. Raises Problem."""
+    if not isinstance(data, list) or not all(_is_combination(entry) for entry in data):
+        raise _invalid("the coverage is a list of pairs: a kind of fault and a state", where)
+    return tuple((fault, state) for fault, state in data)
+
+
+def _is_combination(entry: Json) -> bool:
+    return (
+        isinstance(entry, list | tuple) and len(entry) == 2 and all(isinstance(word, str) for word in entry)
+    )
 
 
 def _invalid(message: str, where: str) -> Problem:
@@ -166,102 +195,3 @@ def _step(entry: Json, number: int, where: str) -> Step:
     if step.anchor != FIRST and not (type(step.of) is int and 0 <= step.of < number):
         raise _invalid(f"of is {step.of!r}: the anchor is of an earlier step", where)
     return step
-
-
-def generate(seed: int, duration_s: float, nodes: int, grace_s: float, toleration_s: int) -> Schedule:
-    """Return a random schedule; the same arguments give the same one.
-
-    Durations are around what matters: shorter than the grace period, a little longer, and long enough for
-    evictions. Quiet phases in between let everything recover.
-
-    Args:
-        seed: any number.
-        duration_s: about how long the storm takes (s).
-        nodes: number of nodes that may be affected.
-        grace_s: node monitor grace period (s).
-        toleration_s: tolerationSeconds of the storm's pods (s).
-    """
-    chance, changes = random.Random(seed), random.Random(f"changes {seed}")  # noqa: S311
-    steps = _steps(chance, nodes, grace_s, toleration_s)
-    taken: list[Step] = []
-    expected = _Expected(grace_s)
-    for step in steps:
-        ended_t = expected.add(step)
-        if ended_t > duration_s and taken:
-            break
-        taken.append(replace(step, change=changes.choice(CHANGES)))
-    return Schedule(seed, tuple(taken))
-
-
-class _Expected:
-    """When the steps of a schedule are expected to begin and to end (s)."""
-
-    def __init__(self, grace_s: float) -> None:
-        self._grace_s = grace_s
-        self._spans: list[tuple[float, float]] = []
-
-    def add(self, step: Step) -> float:
-        """Add a step, and return when the storm is expected to end."""
-        begun_t, ended_t = self._spans[step.of] if step.anchor != FIRST else (0.0, 0.0)
-        anchor_t = {"healed": ended_t, "unknown": begun_t + self._grace_s}.get(step.anchor, begun_t)
-        start_t = anchor_t + step.delay_s
-        self._spans.append((start_t, start_t + step.duration_s + _HEALING_S))
-        return max(end_t for _start_t, end_t in self._spans)
-
-
-def _steps(chance: random.Random, nodes: int, grace_s: float, toleration_s: int) -> Iterator[Step]:
-    """Yield steps without end."""
-    number, before = 0, None
-    while True:
-        kind = chance.choices(KINDS, [kind.weight for kind in KINDS])[0]
-        anchor, delay_s = _anchor(chance, before, grace_s)
-        duration_s = round(chance.uniform(*_duration(chance, grace_s, toleration_s)), 1)
-        target = _target(chance, kind, before, nodes, is_beside=anchor in ("injected", "unknown"))
-        if kind.place == "component":
-            duration_s = round(chance.uniform(0.5, grace_s / 2), 1)
-        tolerated_s = chance.choice((-1, 0, toleration_s, toleration_s))
-        of = max(0, number - 1)
-        before = Step(kind.word, target, anchor, of, delay_s, duration_s, tolerated_s, dict(kind.arguments))
-        yield before
-        number += 1
-
-
-def _anchor(chance: random.Random, before: Step | None, grace_s: float) -> tuple[Anchor, float]:
-    """Return what a step waits for, and for how long after it (s)."""
-    if before is None:
-        return FIRST, 0.0
-    if chance.random() >= _NEXT_TO:
-        # One in four pauses is long enough for everything to recover.
-        return "healed", round(chance.choice((0.5, 2.0, 5.0, grace_s)), 1)
-    if before.is_on_machine and before.duration_s > grace_s + 2.0 and chance.random() < 0.6:
-        return "unknown", round(chance.uniform(0.0, 4.0), 1)
-    return "injected", round(chance.uniform(0.0, min(4.0, before.duration_s / 2)), 1)
-
-
-def _duration(chance: random.Random, grace_s: float, toleration_s: int) -> Sequence[float]:
-    """Return the range of a fault's duration (s)."""
-    return chance.choice(
-        (
-            (1.0, grace_s / 2),
-            (grace_s + 1.0, grace_s + toleration_s / 2),
-            (grace_s + toleration_s + 2.0, grace_s + toleration_s + 6.0),
-        )
-    )
-
-
-def _target(chance: random.Random, kind: Kind, before: Step | None, nodes: int, is_beside: bool) -> int | str:
-    """Return a target; a step beside another takes another machine, but may taint the same node."""
-    if kind.place == "component":
-        return chance.choice(COMPONENTS)
-    choices = list(range(nodes))
-    if (
-        is_beside
-        and kind.place == "object"
-        and before is not None
-        and before.is_on_machine
-        and chance.random() < 0.7
-    ):
-        return before.target
-    if is_beside and before is not None and before.target in choices:
-        choices.remove(int(before.target))
-    return chance.choice(choices)

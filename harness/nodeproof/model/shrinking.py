@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from nodeproof.model.schedule import FIRST, Step
+from nodeproof.model.schedule import FIRST, HEALING_S, Step
 from nodeproof.model.verdict import Outcome
 
 Steps = tuple[Step, ...]
@@ -17,8 +17,6 @@ ATTEMPTS = 2
 """How often a candidate may be tried until it deviates: it may need luck."""
 RATE_TIMES = 5
 """How often the smallest schedule is repeated to state its rate."""
-_HEALING_S = 4.0
-"""Expected time (s) to heal a fault and prove it."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +167,6 @@ def _reanchored(steps: Steps, number: int, new_numbers: dict[int, int], grace_s:
     anchor, of, delay_s = step.anchor, step.of, step.delay_s
     while anchor != FIRST and of not in new_numbers:
         removed = steps[of]
-        passed_s = {"healed": removed.duration_s + _HEALING_S, "unknown": grace_s}.get(anchor, 0.0)
+        passed_s = {"healed": removed.duration_s + HEALING_S, "unknown": grace_s}.get(anchor, 0.0)
         anchor, of, delay_s = removed.anchor, removed.of, delay_s + passed_s + removed.delay_s
     return replace(step, anchor=anchor, of=new_numbers.get(of, 0), delay_s=round(delay_s, 1))

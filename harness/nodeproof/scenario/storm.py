@@ -156,7 +156,7 @@ class _Storm:
 
     def make_room(self, step: Step) -> None:
         """Heal the fault of the same target, and the oldest ones if too many nodes would have one."""
-        for active in [active for active in self._active if _excludes(active.step, step)]:
+        for active in [active for active in self._active if active.step.excludes(step)]:
             self._heal(active)
         others = [active for active in self._active if _node(active.step) not in (None, _node(step))]
         while _node(step) is not None and len({_node(active.step) for active in others}) >= MAX_ACTIVE:
@@ -202,13 +202,6 @@ class _Storm:
 
 def _node(step: Step) -> int | None:
     return step.target if isinstance(step.target, int) else None
-
-
-def _excludes(active: Step, step: Step) -> bool:
-    """Return whether an active fault must end first: of the same component, machine or taint."""
-    if active.target != step.target:
-        return False
-    return active.is_on_machine == step.is_on_machine
 
 
 def _never() -> bool:

@@ -29,6 +29,7 @@ from nodeproof.report.allure import Attachment, attachments, issues, labels, lin
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import JudgedScenario
 from nodeproof.session.options import Options
+from nodeproof.session.storm import store_coverage
 
 Hook = TypeVar("Hook", bound=Callable[..., object])
 _TAIL_BYTES, _SHORT_TAIL_BYTES = 8 * 1024, 4 * 1024
@@ -49,6 +50,7 @@ def store(
     rows, slack = judged.rows(claims, nodeid, configuration), slack_s(history, configuration)
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
     recovery.write(folder, history, configuration)
+    store_coverage(folder, history)
     timeline.render(history, list(judged.judged), folder / "timeline.svg", sections.title(nodeid))
     timeline.render_rates(history, list(judged.judged), folder / "rates.svg")
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import catalogue, proc
+from nodeproof.checks.storm_coverage import injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Schedule
 from nodeproof.model.shrinking import Judge, Shrunk, Steps, Trial, shrink
 from nodeproof.model.verdict import Outcome
 from nodeproof.report import digest, rundir
-from nodeproof.scenario import faults
 from nodeproof.session.storm import FILE, FIXTURE
 
 SCENARIO = "test_smallest_schedule.py"
@@ -82,15 +82,15 @@ def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge) -> Shru
 
 def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
     """Return the numbers of the steps before the deviation, and of those on what its reason names."""
-    injected = dict(_injected(deviation.schedule.steps, deviation.history))
+    entries = dict(injected(deviation.schedule.steps, deviation.history))
     moment = _MOMENT.match(deviation.reason)
     until_t = deviation.history.began_t + float(moment[1]) if moment else float("inf")
-    before = [number for number, entry in injected.items() if entry.t <= until_t]
+    before = [number for number, entry in entries.items() if entry.t <= until_t]
     words, steps = set(re.findall(r"[\w-]+", deviation.reason)), deviation.schedule.steps
     touched = [
         number
         for number in before
-        if isinstance(steps[number].target, str) or words & set(_objects(injected[number]))
+        if isinstance(steps[number].target, str) or words & set(_objects(entries[number]))
     ]
     return before, touched
 
@@ -98,17 +98,6 @@ def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
 def _objects(entry: Entry) -> Iterator[str]:
     """Yield what the arguments of a fault name."""
     yield from (str(value) for key, value in entry.data["fault"].items() if key != "fault")
-
-
-def _injected(steps: Steps, history: History) -> Iterator[tuple[int, Entry]]:
-    """Yield the number of each injected step with its entry; other faults of the scenario are left out."""
-    number = 0
-    for entry in history.of_kind("fault"):
-        if entry.data["step"] != "injected" or number == len(steps):
-            continue
-        if entry.data["fault"]["fault"] == getattr(faults, steps[number].fault).name:
-            yield number, entry
-            number += 1
 
 
 def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) -> Judge:

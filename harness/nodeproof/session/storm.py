@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from nodeproof.checks.storm_coverage import coverage
+from nodeproof.model.combinations import POSSIBLE
+from nodeproof.model.generator import generate
+from nodeproof.model.history import History
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import Schedule, generate
+from nodeproof.model.schedule import Combination, Schedule, coverage_from_json
 from nodeproof.report import rundir
 
 if TYPE_CHECKING:
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
 OPTION = "--storm"
 FIXTURE = "schedule"
-FILE = "schedule.json"
+FILE, COVERAGE = "schedule.json", "coverage.json"
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -25,7 +30,10 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     Raises:
         Problem: The option is invalid.
     """
-    source = config.getoption("storm")
+    source, runs = config.getoption("storm"), config.getoption("storm_coverage")
+    if runs and (not source or minutes_of(source) is None):
+        raise Problem("only a storm of so many minutes takes a coverage", "--storm-coverage", "leave it out")
+    read_coverage(map(Path, runs))
     if source and minutes_of(source) is None:
         path = schedule_file(Path(source))
         Schedule.from_json(rundir.read_json(path), str(path))
@@ -41,15 +49,16 @@ def schedule_for(config: pytest.Config, lab: Lab, folder: Path) -> Schedule:
     Raises:
         Problem: The file that the option names is invalid for this lab.
     """
-    schedule = _schedule(config.getoption("storm"), config.getoption("storm_seed"), lab)
+    met = read_coverage(map(Path, config.getoption("storm_coverage")))
+    schedule = _schedule(config.getoption("storm"), config.getoption("storm_seed"), met, lab)
     rundir.write_json(folder / FILE, schedule.to_json())
     return schedule
 
 
-def _schedule(source: str, seed: int, lab: Lab) -> Schedule:
+def _schedule(source: str, seed: int, met: Collection[Combination], lab: Lab) -> Schedule:
     minutes = minutes_of(source)
     if minutes is not None:
-        return generate(seed, 60 * minutes, len(lab.targets), lab.configuration["G"], lab.toleration_s)
+        return generate(seed, 60 * minutes, len(lab.targets), lab.configuration["G"], lab.toleration_s, met)
     path = schedule_file(Path(source))
     schedule = Schedule.from_json(rundir.read_json(path), str(path))
     schedule.check_targets(len(lab.targets), str(path))
@@ -80,3 +89,35 @@ def schedule_file(path: Path) -> Path:
         )
         raise Problem(message, f"{OPTION} {path}", f"use minutes, a {FILE} or the folder of a storm's run")
     return schedules[0].resolve()
+
+
+def store_coverage(folder: Path, history: History) -> None:
+    """Store what the storm of a scenario met; another scenario has no schedule."""
+    path = folder / FILE
+    if path.exists():
+        schedule = Schedule.from_json(rundir.read_json(path), str(path))
+        rundir.write_json(folder / COVERAGE, sorted(coverage(schedule.steps, history)))
+
+
+def read_coverage(runs: Iterable[Path]) -> frozenset[Combination]:
+    """Return what the storms of these runs met.
+
+    Raises:
+        Problem: A run has no coverage, or it is malformed.
+    """
+    met: set[Combination] = set()
+    for run in runs:
+        paths = sorted(run.glob(f"scenarios/*/{COVERAGE}"))
+        if not paths:
+            raise Problem("no coverage of a storm", f"{run}", "name the folder of a storm's run")
+        for path in paths:
+            met |= {*coverage_from_json(rundir.read_json(path), str(path))}
+    return frozenset(met)
+
+
+def coverage_summary(run: Path) -> str:
+    """Return what the storm of a run met, in one line. Raises Problem if it was not stored."""
+    met, path = read_coverage([run]), schedule_file(run)
+    earlier = Schedule.from_json(rundir.read_json(path), str(path)).coverage
+    line = f"coverage: {len(met)} of {len(POSSIBLE)} combinations of fault and cluster state"
+    return f"{line}, {len(met.difference(earlier))} of them new" if earlier else line
