@@ -10,7 +10,7 @@ from typing import Any
 from nodeproof.checks import moments
 from nodeproof.checks.checks import Times
 from nodeproof.checks.placing import Case, Measurement
-from nodeproof.model.cluster import Configuration
+from nodeproof.model.cluster import UNREACHABLE, Configuration
 from nodeproof.model.history import History, Version
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured
@@ -118,6 +118,11 @@ def possible_pasts(states: Sequence[Version], t: float, slack_s: float) -> Seque
         for number, (state, until_t) in enumerate(with_ends(states))
         if state.t <= t + slack_s and until_t >= t - slack_s
     ]
+
+
+def unreachable_toleration_s(pod: Json) -> float:
+    """Return for how long (s) a pod tolerates a Node with the NoExecute taint of an unreachable one."""
+    return toleration_s(pod, {"spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}})
 
 
 def toleration_s(pod: Json, node: Json) -> float:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from nodeproof.checks.occasions import FOR_EVER, toleration_s
+from nodeproof.checks.occasions import FOR_EVER, unreachable_toleration_s
 from nodeproof.existing import marks
 from nodeproof.existing.inventory import Inventory
-from nodeproof.model.cluster import UNREACHABLE, condition_status, is_ready
+from nodeproof.model.cluster import condition_status, is_ready
 
 Json = Any
 ENDS_PODS = frozenset({"called-off-shutdown", "link-down", "power-off", "reset"})
@@ -20,7 +20,6 @@ Any other fault may keep the kubelet from its heartbeats: pods are evicted once 
 """
 _MIRROR = "kubernetes.io/config.mirror"
 """Annotation of the API's copy of a static pod (pkg/kubelet/types/pod_update.go)."""
-_UNREACHABLE_NODE: Json = {"spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}}
 _HOSTNAME = "kubernetes.io/hostname"
 _COPIES = frozenset({"configMap", "csi", "downwardAPI", "image", "projected", "secret"})
 """Sources of a pod's volumes that store nothing of the pod's own."""
@@ -124,7 +123,7 @@ def _is_met(expression: Json, labels: Mapping[str, str]) -> bool:
 
 def _lasts_s(pod: Json, fault: str) -> float:
     """Return how long (s) a pod lasts on a node with the fault."""
-    return 0.0 if fault in ENDS_PODS else toleration_s(pod, _UNREACHABLE_NODE)
+    return 0.0 if fault in ENDS_PODS else unreachable_toleration_s(pod)
 
 
 def _delay(pod: Json, fault: str) -> str:

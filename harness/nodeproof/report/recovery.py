@@ -10,7 +10,8 @@ from statistics import median
 from typing import Any
 
 from nodeproof.checks import heartbeats
-from nodeproof.model.cluster import UNREACHABLE, Configuration, condition, condition_status, select_fields
+from nodeproof.checks.occasions import unreachable_toleration_s
+from nodeproof.model.cluster import Configuration, condition, condition_status, select_fields
 from nodeproof.model.history import History, Version
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import WindowContext, compute, detection_from_fault, taint_pass
@@ -246,24 +247,12 @@ def _documented(configuration: Configuration, evicted: Version | None) -> Mappin
         return {}
     documented = {"detected_s": (detection.low_s, detection.high_s)}
     if evicted:
-        tolerated_s = _toleration_s(evicted.object)
+        tolerated_s = unreachable_toleration_s(evicted.object)
         documented["evicted_s"] = (
             detection.low_s + tolerated_s,
             detection.high_s + taint.high_s + tolerated_s,
         )
     return documented
-
-
-def _toleration_s(pod: Mapping[str, Json]) -> float:
-    """Return for how long (s) a pod tolerates an unreachable node."""
-    return min(
-        (
-            float(toleration["tolerationSeconds"])
-            for toleration in pod["spec"].get("tolerations") or ()
-            if toleration.get("key", UNREACHABLE) == UNREACHABLE and "tolerationSeconds" in toleration
-        ),
-        default=0.0,
-    )
 
 
 def _by_fault(recoveries: Iterable[Recovery]) -> Mapping[str, list[Recovery]]:
