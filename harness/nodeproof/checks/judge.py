@@ -249,7 +249,7 @@ def _due_t(within: Span, verdict: Verdict, configuration: Configuration) -> floa
     On a machine, a change passes through many processes of the guest, which share its virtual processors: on
     a busy host that takes longer than the time just before the event.
     """
-    if configuration.lab == "process" or verdict.window is None:
+    if not configuration.has_own_systems or verdict.window is None:
         return math.inf
     return within.since_t + verdict.window.nominal_s
 

@@ -74,6 +74,11 @@ class Configuration:
         """The versions that the control plane had, in their order."""
         return tuple(filter(None, (self.kubernetes_version, self.upgraded_to)))
 
+    @property
+    def has_own_systems(self) -> bool:
+        """Whether each node runs a system of its own; the nodes of a process lab share the host's."""
+        return self.lab != "process"
+
     def version_of(self, component: str) -> str:
         """Return the version of the component that reported its settings."""
         return (component == "kubelet" and self.kubelet_version) or self.kubernetes_version
