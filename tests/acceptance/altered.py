@@ -103,19 +103,19 @@ class Cluster:
         histories = "scenarios/*/history.jsonl"
         self.until(lambda: any(text in path.read_text() for path in self.run.glob(histories)))
 
-    def injected(self, fault: str, scenario: str = "") -> list[str]:
-        """Return the nodes into which this fault was injected, in scenarios whose name contains a text."""
-        links = []
-        for path in self.run.glob(f"scenarios/*{scenario}*/history.jsonl"):
+    def injected(self, fault: str) -> list[str]:
+        """Return the nodes into which this fault was injected."""
+        nodes = []
+        for path in self.run.glob("scenarios/*/history.jsonl"):
             lines = (line for line in path.read_text().splitlines() if '"step":"injected"' in line)
             faults = (json.loads(line)["fault"] for line in lines)
-            links += [str(data.get("on", data["node"])) for data in faults if data["fault"] == fault]
-        return links
+            nodes += [str(data.get("on", data["node"])) for data in faults if data["fault"] == fault]
+        return nodes
 
-    def until_injected(self, fault: str, scenario: str = "", often: int = 1) -> str:
-        """Wait until a fault was injected `times` times; return the node of the last injection."""
-        self.until(lambda: len(self.injected(fault, scenario)) >= often)
-        return self.injected(fault, scenario)[often - 1]
+    def until_injected(self, fault: str) -> str:
+        """Wait until a fault was injected; return the node of the first injection."""
+        self.until(lambda: self.injected(fault))
+        return self.injected(fault)[0]
 
     def until_unreachable(self) -> None:
         """Wait until the target has its NoExecute taint."""

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from nodeproof.artifacts.components import HOLLOW, ROLES, check_skew, check_upgrade, parse_node_versions
-from nodeproof.checks.judge import judge
-from nodeproof.checks.kubelets import kubelet_version
+from nodeproof.checks.judge import judge, kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.client.starting import Entry as NodeEntry
 from nodeproof.labs.client.starting import Topology, check_versions, read_topology

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
-from nodeproof.checks.kubelets import kubelet_version
-from nodeproof.checks.settings import changed_default, changed_settings
-from nodeproof.model.claim import Claim, includes
+from nodeproof.checks.settings import KUBELET, changed_default, changed_settings
+from nodeproof.model.claim import Claim, includes, release
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, Entry, History
 from nodeproof.model.judgment import Check
@@ -29,6 +30,9 @@ from nodeproof.model.slack import (
 )
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import WindowContext
+
+Json = Any
+_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
 
 def judge(claim: Claim, check: Check, history: History, configuration: Configuration) -> Verdict:
@@ -364,3 +368,53 @@ def _by_fault(history: History, exit_entry: Entry) -> bool:
         entry.data["id"] for entry in steps if entry.data["step"] == "healed" and entry.t < exit_entry.t
     }
     return any(fault not in healed_ids for fault in injected_ids)
+
+
+# The kubelet that a claim is about, in a lab whose kubelets are older than its control plane
+
+
+def kubelet_version(claim: Claim, check: Check, history: History, configuration: Configuration) -> str:
+    """Return the version of the kubelet that a claim is about; empty if it is the API server's.
+
+    A default is that of the kubelet that reported it. Another check names nodes, or pods on them; without
+    any, it is about all nodes of the recording. Of several versions, return one in which the claim does not
+    hold, else the oldest.
+    """
+    if claim.subject != KUBELET or not configuration.node_versions:
+        return ""
+    if check.name == "default":
+        return configuration.kubelet_version
+    nodes = _nodes_of(check, history) or {*history.begun.get("nodes", ())}
+    versions = sorted({_version_on(node, history, configuration) for node in nodes}, key=release)
+    others = (version for version in versions if not includes(claim.versions, version))
+    version = next(others, next(iter(versions), ""))
+    return "" if version == configuration.kubernetes_version else version
+
+
+def _nodes_of(check: Check, history: History) -> Set[str]:
+    """Return the nodes that the arguments of a check name, and those of the pods that they name."""
+    names = {name for text in _texts(check.args) for name in _NAME.findall(text)}
+    nodes = {name for name in names if history.versions("nodes", "", name)}
+    for pod in history.all_versions("pods"):
+        if pod.object["metadata"]["name"] in names:
+            nodes.add(str(pod.object["spec"].get("nodeName") or ""))
+    return nodes - {""}
+
+
+def _texts(args: Json) -> Iterator[str]:
+    if isinstance(args, str):
+        yield args
+    elif isinstance(args, Mapping | list | tuple):
+        for part in args.values() if isinstance(args, Mapping) else args:
+            yield from _texts(part)
+
+
+def _version_on(node: str, history: History, configuration: Configuration) -> str:
+    """Return the version of a node's kubelet; a node that joined later is in the recording alone."""
+    if node in configuration.node_versions:
+        return configuration.node_versions[node]
+    infos = (
+        state.object.get("status", {}).get("nodeInfo", {}) for state in history.versions("nodes", "", node)
+    )
+    reported = (str(info["kubeletVersion"]) for info in infos if info.get("kubeletVersion"))
+    return next(reported, configuration.kubernetes_version)
