@@ -357,8 +357,11 @@ def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Heal the faults that interrupted runs left."""
+    from nodeproof.faults import plugin_errors
     from nodeproof.labs.client import registry
 
+    for message in plugin_errors():
+        _say(message)
     _sweep()
     problems = []
     for name in _names(arguments):

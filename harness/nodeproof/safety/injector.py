@@ -13,7 +13,7 @@ from typing import Any
 
 from nodeproof.checks.moments import fault_step
 from nodeproof.checks.observations import lasted
-from nodeproof.faults import Fault, faults_on
+from nodeproof.faults import Fault, classes_for
 from nodeproof.faults.fence import FencedShell, heal_fenced
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.judgment import Check, Moment
@@ -317,7 +317,8 @@ def heal_unfinished(
 ) -> list[str]:
     """Heal the open faults of the ledger, and the `armed` ones that it lacks (a ledger may be gone).
 
-    The newest goes first, as a later fault may prevent an earlier one from being healed.
+    The newest goes first, as a later fault may prevent an earlier one from being healed. A fault of a plugin
+    may raise any error; it blocks no other fault.
 
     Args:
         ledger: The ledger of the lab.
@@ -335,17 +336,39 @@ def heal_unfinished(
         faults.setdefault(str(fault["id"]), fault)
     left = []
     for fault in reversed(list(faults.values())):
-        if heal(fault):
+        error = ""
+        try:
+            is_healed = heal(fault)
+        except (OutsideError, Problem, OSError):
+            raise
+        except Exception as raised:
+            is_healed, error = False, f": {raised!r}"
+        if is_healed:
             ledger.write("closed", fault)
         else:
-            left.append(f"{fault.get('fault')} on {fault.get('node', fault.get('path'))} ({fault['id']})")
+            place = fault.get("node", fault.get("path"))
+            left.append(f"{fault.get('fault')} on {place} ({fault['id']}){error}")
     return left
 
 
 def sweep(machine: Callable[[str], Shell], name: str) -> None:
-    """Heal leftovers of faults on a machine that no ledger knows. Raises MachineError."""
-    for fault in faults_on(machine(name)):
-        heal_fenced(fault, machine(fault.node))
+    """Heal leftovers of faults on a machine that no ledger knows.
+
+    Raises:
+        MachineError: A machine did not answer.
+        Problem: A fault of a plugin raised another error; all other faults are healed.
+    """
+    errors = []
+    for fault_class in classes_for(machine(name)):
+        try:
+            for fault in fault_class.leftovers_on(machine(name)):
+                heal_fenced(fault, machine(fault.node))
+        except (OutsideError, Problem):
+            raise
+        except Exception as error:
+            errors.append(f"{fault_class.name}: {error!r}")
+    if errors:
+        raise Problem(f"leftovers are not healed: {'; '.join(errors)}", name, "correct the plugin")
 
 
 def _inactive_step(is_active: bool | None) -> str:

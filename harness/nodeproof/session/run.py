@@ -15,6 +15,7 @@ import pytest
 from nodeproof import catalogue, terminal
 from nodeproof.cache import Detail, ProgressLine
 from nodeproof.capacity import busy_share
+from nodeproof.faults import plugin_errors
 from nodeproof.labs.client.starting import raise_priority
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model import redact
@@ -142,6 +143,8 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     if worker is None:
         config.pluginmanager.register(recorder)
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
+    for message in plugin_errors() if worker is None else ():
+        say(message)
     if worker is not None and options.starts_lab:
         options = replace(options, overrides=Overrides.from_json(worker.get("nodeproof_overrides", {})))
     elif not config.option.collectonly:
