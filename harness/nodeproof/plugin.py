@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nodeproof.session.scenario_run import ScenarioRun
 
 __all__ = ["Judge", "Unproven"]
+# Its assertions are those of tests; pytest rewrites no module of a package by itself.
+pytest.register_assert_rewrite("nodeproof.testing")
 DEFAULT_OUT = "reports/out"
 _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
