@@ -8,46 +8,9 @@ from pathlib import Path
 
 import nodeproof
 from nodeproof import proc
+from nodeproof.new import render
 
-LEFT_FILE = '''
-"""A fault of another package."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-from nodeproof.faults import Fault
-from nodeproof.machines.machine import Machine, Shell
-
-
-@dataclass(frozen=True)
-class LeftFile(Fault):
-    """File on `node` that nobody needs; healing removes it."""
-
-    name = "left-file"
-
-    @property
-    def path(self) -> str:
-        return f"/run/nodeproof-left-file-{self.id}"
-
-    @classmethod
-    def leftovers_on(cls, machine: Shell) -> list[LeftFile]:
-        script = "ls /run | sed -n 's/^nodeproof-left-file-//p'"
-        names = machine.run(["sh", "-c", script], timeout_s=cls.timeout_s).stdout.split()
-        return [cls(machine.name, id=name) for name in names]
-
-    def inject(self, machine: Shell) -> None:
-        self.run(machine, ["touch", self.path])
-
-    def heal(self, machine: Shell) -> None:
-        self.run(machine, ["rm", "-f", self.path])
-
-    def is_injected(self, machine: Machine) -> bool:
-        return machine.run(["test", "-e", self.path], timeout_s=self.timeout_s).status == 0
-
-    def is_healed(self, machine: Machine) -> bool:
-        return not self.is_injected(machine)
-'''
+LEFT_FILE = render("fault", "left-file")["left-file/left_file.py"]
 BROKEN = 'raise RuntimeError("this plugin\\nneeds another Python")\n'
 
 

@@ -399,6 +399,15 @@ def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
+def new(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Write an example, and print its files."""
+    from nodeproof import new
+
+    for path in new.write(arguments.kind, arguments.name, arguments.folder):
+        terminal.put(str(path))
+    return 0
+
+
 def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print a log, or list the logs; also while the lab starts, to show why a component does not come up."""
     from nodeproof.labs.base.wire import folder_of
