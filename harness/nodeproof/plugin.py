@@ -113,6 +113,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--times", default="", metavar="FILE",
         help="times.json to plan by, instead of earlier runs; must be the same for all shards",
     )  # fmt: skip
+    group.addoption(
+        "--notify", default="", metavar="COMMAND",
+        help="command that gets begin, inject, heal and end of the run, one JSON object each on its stdin",
+    )  # fmt: skip
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
     parser.addini("nodeproof_out", "folder of runs", default=DEFAULT_OUT)

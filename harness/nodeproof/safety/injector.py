@@ -109,6 +109,8 @@ class Injector:
     """The active faults, by id."""
     say: Callable[[str], None] = field(default=lambda _line: None)
     """Prints a line for the user."""
+    notify: Callable[[str, Fault], None] = field(default=lambda _step, _fault: None)
+    """Called, and must return at once, when a fault is `injected`, `healed` or `unhealed`."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Injection]:
@@ -196,6 +198,7 @@ class Injector:
             step_log.write("unproven")
             raise NotInjected(f"no probe sees {fault.name} on {fault.node} within {INJECT_TIMEOUT_S:g} s")
         step_log.write("injected", injected_t)
+        self.notify("injected", fault)
 
     def _undo(
         self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog, renewal: _Renewal
@@ -214,9 +217,11 @@ class Injector:
             if healed_t is not None:
                 step_log.try_write("healed", healed_t)
                 self._disarm(fault, step_log)
+                self.notify("healed", fault)
             else:
                 self.quarantined |= {fault.node, *fault.affected_nodes}
                 step_log.try_write("unhealed")
+                self.notify("unhealed", fault)
                 self.say(
                     f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
                     f"{TTL_S:g} s, or run `nodeproof heal` now"
