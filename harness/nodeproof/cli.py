@@ -460,7 +460,11 @@ COMMANDS = (
         "summary",
         readers.summary,
         "summarize runs in Markdown, for the job summary of a CI system",
-        (_RUNS, _CLAIMS),
+        (
+            _RUNS,
+            Argument("--openmetrics", metavar="FILE", type=Path, default=None, help="write metrics, instead"),
+            _CLAIMS,
+        ),
         example="reports/out/latest",
     ),
     Command(
