@@ -592,6 +592,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         subparser = subparsers.add_parser(
             command.name,
+            help=command.text,
             description=command.description,
             epilog=f"example: nodeproof {command.name} {command.example}".rstrip(),
             add_help=command.has_help,
