@@ -18,7 +18,8 @@ UNORDERED = "unproven: host-too-loaded"
 BOUND, DELETED = moments.pod_bound(NAMESPACE, POD), moments.pod_deletion(NAMESPACE, POD)
 CORDONED, UNCORDONED = moments.cordoned(NODE), moments.uncordoned(NODE)
 NEXT = moments.first_after(CORDONED, after=BOUND)
-SOON, QUIET = windows.up_to(3.0), windows.absence(4.0)
+SOON_S = 3.0
+SOON, QUIET = windows.up_to(SOON_S), windows.absence(4.0)
 BIND_T, FIRST_T, CORDON_T, UNCORDON_T = 10.0, 15.0, 30.0, 35.0
 
 
@@ -104,6 +105,27 @@ def test_gap_that_may_hide_the_first_end_of_a_state_proves_nothing() -> None:
     story.pod(45.0).evict(46.0)
     shown = observations.shown_throughout("locks", NODE, "x", CORDONED, DELETED)
     assert label(shown, story) == GAP
+
+
+@pytest.mark.parametrize(
+    ("gap_t", "expected"), [(2.0, GAP), (SOON_S - 0.5, GAP), (SOON_S + 4.0, "deviates"), (30.0, "deviates")]
+)
+def test_gap_after_the_window_does_not_hide_that_an_event_is_late(gap_t: float, expected: str) -> None:
+    story = broken(Story().pod(1.0).cordon(BIND_T), "pods", BIND_T + gap_t, BIND_T + gap_t + 1.0, lists=True)
+    story.evict(BIND_T + 40.0)
+    assert label(DELETED.after(CORDONED, SOON), story) == expected
+
+
+@pytest.mark.parametrize(("gap_t", "expected"), [(0.1, GAP), (3.0, "deviates"), (30.0, "deviates")])
+def test_gap_after_an_event_does_not_hide_that_it_refutes_an_absence(gap_t: float, expected: str) -> None:
+    story = Story().pod(1.0).cordon(BIND_T)
+    event_t = BIND_T + 2.0
+    if gap_t < 2.0:
+        story = broken(story, "pods", BIND_T + gap_t, event_t - 0.5, lists=True)
+    story.evict(event_t)
+    if gap_t > 2.0:
+        story = broken(story, "pods", BIND_T + gap_t, BIND_T + gap_t + 1.0, lists=True)
+    assert label(DELETED.never_after(CORDONED, QUIET), story) == expected
 
 
 LATE: Mapping[str, Check] = {

@@ -18,7 +18,7 @@ from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span, longest_slack_s
 from nodeproof.model.verdict import Measured
-from nodeproof.model.window import WindowContext, WindowSpec, compute
+from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
 Json = Any
 Args = Mapping[str, Json]
@@ -28,21 +28,27 @@ def _after_times(history: History, args: Args, configuration: Configuration) -> 
     event, anchor = moments_in(args, "event", "anchor")
     start = require(history, anchor)
     occurrence = find_event(history, event, start, configuration)
-    if occurrence is None:
-        return _window_times(history, args, configuration, start)
+    window = _window_with(longest_slack_s(history, configuration), args, configuration, start)
+    end_t = start.t + window.high_s
+    if occurrence is None or occurrence.t > end_t:
+        return [Span(start.t, end_t)]
     return [recorded_span(start), Span.at(occurrence.t)]
 
 
 def _never_times(history: History, args: Args, configuration: Configuration) -> Times:
-    start = require(history, Moment.from_json(args["anchor"]))
-    return _window_times(history, args, configuration, start)
+    """Return the time from the anchor to the latest end of the window, or to a refuting event."""
+    event, anchor = moments_in(args, "event", "anchor")
+    start = require(history, anchor)
+    slack_s = longest_slack_s(history, configuration)
+    window = _window_with(slack_s, args, configuration, start)
+    end_t = start.t + window.high_s
+    # An event within the slack of the window's beginning refutes nothing.
+    occurrence = moments.find_state(history, event, start.t + max(window.low_s, 0.0) + slack_s)
+    return [Span(start.t, min(end_t, occurrence.t) if occurrence else end_t)]
 
 
-def _window_times(history: History, args: Args, configuration: Configuration, start: Occurrence) -> Times:
-    """Return the time from the anchor to the latest end of the window."""
-    context = WindowContext(configuration, longest_slack_s(history, configuration))
-    window = compute(WindowSpec.from_json(args["window"]), context, start.detail)
-    return [Span(start.t, start.t + window.high_s)]
+def _window_with(slack_s: float, args: Args, configuration: Configuration, start: Occurrence) -> Window:
+    return compute(WindowSpec.from_json(args["window"]), WindowContext(configuration, slack_s), start.detail)
 
 
 def _remaining_s(
@@ -65,7 +71,9 @@ def _after(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Mea
     if allowed.shape == "negative":
         raise ValueError("a window of an absence cannot bound the time of an event")
     occurrence = find_event(history, event, start, context.configuration)
-    end = recorded_span(occurrence) if occurrence else Span.at(start.t + allowed.high_s)
+    end_t = start.t + allowed.high_s
+    # What follows the window's end cannot change that the event is late.
+    end = recorded_span(occurrence) if occurrence and occurrence.t <= end_t else Span.at(end_t)
     measurement = Measurement(
         f"{event} did not occur within {allowed.high_s:.2f} s after {anchor}",
         window=allowed,
