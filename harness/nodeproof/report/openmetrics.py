@@ -64,7 +64,7 @@ class _Runs:
         high = _gauge("claim_window_high", "latest time that conforms", "claim", unit="seconds")
         for run in self._runs:
             setup = _setup(run)
-            if run.facts:
+            if run.facts and run.facts.began:
                 started.add_metric(setup, datetime.fromisoformat(run.facts.began).timestamp())
             if run.facts and run.facts.ended:
                 duration.add_metric(setup, run.facts.duration_s)
