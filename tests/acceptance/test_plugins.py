@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from nodeproof import new
@@ -37,9 +38,14 @@ def test_fault_of_a_plugin_is_injected_by_name_and_healed_by_the_switch(tmp_path
     install(tmp_path, "files", LEFT_FILE)
     (tmp_path / "test_files.py").write_text(SCENARIO)
     run = tmp_path / "run"
-    command = ("-m", "nodeproof.cli", "run", "--no-site", "-n", "0", "--run", str(run), "test_files.py")
+    options = ("--no-site", "-n", "0", "--run", str(run), "--notify", f"tee -a {tmp_path / 'events.jsonl'}")
+    command = ("-m", "nodeproof.cli", "run", *options, "test_files.py")
     process = run_python(tmp_path, *command, timeout_s=TIMEOUT_S)
     assert process.status == 0, process
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["begin", "inject", "heal", "end"]
+    assert {event["scenario"] for event in events[1:3]} == {"test_files.py::test_file_is_left"}
+    assert {event["fault"]["fault"] for event in events[1:3]} == {"left-file"}
     assert {row["verdict"] for row in rundir.read_verdicts(run)} == {"conforms"}
     (history,) = run.glob("scenarios/*/history.jsonl")
     entries = [Entry.from_json(line) for line in history.read_text().splitlines()]
