@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nodeproof import commands, extras, terminal
+from nodeproof import commands, extras, new, terminal
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import commands as readers
@@ -35,6 +35,7 @@ Judge a version or a patch of Kubernetes in a lab on this machine (Linux, root; 
 
 Write a scenario for a claim, and run it:
     nodeproof claims
+    nodeproof new scenario my-claim --folder my-scenarios
     nodeproof run my-scenarios
 
 All commands: nodeproof --help
@@ -477,7 +478,11 @@ COMMANDS = (
         "summary",
         readers.summary,
         "summarize runs in Markdown, for the job summary of a CI system",
-        (_RUNS, _CLAIMS),
+        (
+            _RUNS,
+            Argument("--openmetrics", metavar="FILE", type=Path, default=None, help="write metrics, instead"),
+            _CLAIMS,
+        ),
         example="reports/out/latest",
     ),
     Command(
@@ -501,6 +506,19 @@ COMMANDS = (
         (Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
         group=SCENARIOS,
         example="my-scenarios",
+    ),
+    Command(
+        "new",
+        commands.new,
+        "write the smallest scenario, fault or claims, with a test",
+        (
+            Argument("kind", choices=new.KINDS, metavar="KIND", help=" or ".join(new.KINDS)),
+            Argument("name", metavar="NAME", help="lower case, digits and dashes, such as power-loss"),
+            Argument("--folder", metavar="DIR", type=Path, default=Path(), help="default: this folder"),
+        ),
+        group=SCENARIOS,
+        about="Overwrites nothing.",
+        example="scenario power-loss",
     ),
     Command(
         "components",
@@ -579,8 +597,11 @@ def _parser() -> argparse.ArgumentParser:
         usage="nodeproof [option...] COMMAND ...",
         description=_overview(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
         allow_abbrev=False,
     )
+    # Not listed: the list of commands must fit a screen, and its reader knows this option.
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     for option in OPTIONS:
         parser.add_argument(*option.names, **option.how)
     subparsers = parser.add_subparsers(
@@ -589,6 +610,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         subparser = subparsers.add_parser(
             command.name,
+            help=command.text,
             description=command.description,
             epilog=f"example: nodeproof {command.name} {command.example}".rstrip(),
             add_help=command.has_help,

@@ -367,8 +367,11 @@ def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Heal the faults that interrupted runs left."""
+    from nodeproof.faults import plugin_errors
     from nodeproof.labs.client import registry
 
+    for message in plugin_errors():
+        _say(message)
     _sweep()
     problems = []
     for name in _names(arguments):
@@ -403,6 +406,15 @@ def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from nodeproof.session.coverage import coverage
 
     terminal.put(coverage(arguments.paths))
+    return 0
+
+
+def new(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Write an example, and print its files."""
+    from nodeproof import new
+
+    for path in new.write(arguments.kind, arguments.name, arguments.folder):
+        terminal.put(str(path))
     return 0
 
 

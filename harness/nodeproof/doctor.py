@@ -15,6 +15,7 @@ from pathlib import Path
 from nodeproof import capacity, proc
 from nodeproof.artifacts import components
 from nodeproof.cache import cache_dir
+from nodeproof.faults import PLUGINS
 from nodeproof.hints import BOX, VAGRANT, hint_for
 from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NAMESPACES
@@ -221,6 +222,8 @@ def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bo
         write(str(diagnosis))
     for name in running():
         write(f"lab {name}: {_memory_of(name)}")
+    for plugin in PLUGINS:
+        write(str(plugin))
     write("Vagrantfile, only for vagrant labs:")
     for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):
         write(str(note))

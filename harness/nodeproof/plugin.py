@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nodeproof.session.scenario_run import ScenarioRun
 
 __all__ = ["Judge", "Unproven"]
+# Its assertions are those of tests; pytest rewrites no module of a package by itself.
+pytest.register_assert_rewrite("nodeproof.testing")
 DEFAULT_OUT = "reports/out"
 _RUN_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
@@ -114,6 +116,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--times", default="", metavar="FILE",
         help="times.json to plan by, instead of earlier runs; must be the same for all shards",
+    )  # fmt: skip
+    group.addoption(
+        "--notify", default="", metavar="COMMAND",
+        help="command that gets begin, inject, heal and end of the run, one JSON object each on its stdin",
     )  # fmt: skip
     group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
     parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])

@@ -12,9 +12,8 @@ from nodeproof.faults import Fault
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import PROCESS, kind_named
 from nodeproof.machines.machine import Machine
-from nodeproof.safety.injector import HEAL_TIMEOUT_S
+from nodeproof.testing import healed_at_end
 from tests.contract.kinds import FAULTS, KINDS, Kind
-from tests.waiting import eventually
 
 JOINED = "node-9"
 """The node that joins during a test."""
@@ -101,7 +100,5 @@ def joined(lab: LabHandle) -> Iterator[str]:
 @pytest.fixture
 def fault(fault_name: str, machine: Machine) -> Iterator[Fault]:
     """Return every fault of the kind of lab in turn, on that node; it is healed in any case."""
-    fault = FAULTS[fault_name](machine.name)
-    yield fault
-    fault.heal(machine)
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
+    with healed_at_end(FAULTS[fault_name](machine.name), machine) as fault:
+        yield fault

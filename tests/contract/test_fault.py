@@ -23,9 +23,11 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.model.cluster import SERVICE_ADDRESS, condition_status
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, INJECT_TIMEOUT_S
+from nodeproof.testing import *
 from tests.contract.kinds import FAULTS, Kind
 from tests.waiting import eventually, first_answer, throughout
 
+pytest.mark.core(test_fault_is_idempotent)
 COMMAND_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 2.0
 KUBELET_PORT, API_PORT = 10250, 6443
@@ -108,36 +110,10 @@ def ready(lab: LabHandle, node: str) -> str:
     return condition_status(lab.cluster.api.get(node_path(node)), "Ready")
 
 
-def test_fault_is_available_and_not_present_by_itself(fault: Fault, machine: Machine) -> None:
-    assert fault.available(machine) == ""
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    assert not first_answer(lambda: fault.is_injected(machine))
-
-
 def test_fault_unsupported_by_the_lab_is_refused_with_the_reason(
     kind: Kind, machine: Machine, lacked_fault: str
 ) -> None:
     assert kind.lacks[lacked_fault] in FAULTS[lacked_fault](machine.name).available(machine)
-
-
-def test_healing_without_injection_changes_nothing(fault: Fault, machine: Machine) -> None:
-    boot = machine.boot_id()
-    fault.heal(machine)
-
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    assert machine.boot_id() == boot
-
-
-@pytest.mark.core
-def test_fault_is_idempotent(fault: Fault, machine: Machine) -> None:
-    fault.inject(machine)
-    inject(fault, machine)
-    assert not first_answer(lambda: fault.is_healed(machine))
-
-    fault.heal(machine)
-    fault.heal(machine)
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    assert not first_answer(lambda: fault.is_injected(machine))
 
 
 def test_machine_running_without_kubelet_has_not_booted(
@@ -172,16 +148,6 @@ def test_incomplete_heal_is_completed_by_the_next(
     fault.heal(machine)
     assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
     assert faults_on(machine) == []
-
-
-def test_fault_is_healed_by_a_copy_from_its_stored_data(fault: Fault, machine: Machine) -> None:
-    stored = json.dumps(dict(fault.to_json()))
-    inject(fault, machine)
-
-    again = Fault.from_json(json.loads(stored))
-    assert again == fault
-    again.heal(machine)
-    assert eventually(lambda: again.is_healed(machine), HEAL_TIMEOUT_S)
 
 
 def test_unknown_fault_data_is_refused() -> None:

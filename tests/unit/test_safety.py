@@ -290,3 +290,11 @@ def test_only_an_answered_probe_proves_that_a_fault_is_gone(
     else:
         assert steps[:4] == ["planned", "armed", "injecting", "injected"]
         assert steps[4:] == [*step, "healing", "healed", "closed"]
+
+
+def test_injection_and_healing_are_notified_once_they_are_proven(idle_injector: Injector) -> None:
+    notified: list[str] = []
+    idle_injector.notify = lambda step, _fault: notified.append(step)
+    with idle_injector.inject(cast("Fault", Scripted()), Declared(()), note([])):
+        assert notified == ["injected"]
+    assert notified == ["injected", "healed"]

@@ -138,12 +138,16 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
 
 def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Print runs in Markdown, one after the other."""
-    from nodeproof.report import digest, tables
+    """Print runs in Markdown, one after the other, or write them as OpenMetrics."""
+    from nodeproof.report import digest, openmetrics, tables
 
     claims = _claims(arguments)
-    for run in arguments.runs:
-        document(f"{tables.summary(digest.read(run), claims)}\n")
+    runs = [digest.read(run) for run in arguments.runs]
+    if arguments.openmetrics:
+        put(str(openmetrics.write(runs, claims, arguments.openmetrics)))
+        return 0
+    for run in runs:
+        document(f"{tables.summary(run, claims)}\n")
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nodeproof.checks.moments import fault_step
 from nodeproof.checks.observations import lasted
-from nodeproof.faults import Fault, faults_on
+from nodeproof.faults import Fault, classes_for
 from nodeproof.faults.fence import FencedShell, heal_fenced
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.judgment import Check, Moment
@@ -109,6 +109,8 @@ class Injector:
     """The active faults, by id."""
     say: Callable[[str], None] = field(default=lambda _line: None)
     """Prints a line for the user."""
+    notify: Callable[[str, Fault], None] = field(default=lambda _step, _fault: None)
+    """Called, and must return at once, when a fault is `injected`, `healed` or `unhealed`."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Injection]:
@@ -196,6 +198,7 @@ class Injector:
             step_log.write("unproven")
             raise NotInjected(f"no probe sees {fault.name} on {fault.node} within {INJECT_TIMEOUT_S:g} s")
         step_log.write("injected", injected_t)
+        self.notify("injected", fault)
 
     def _undo(
         self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog, renewal: _Renewal
@@ -214,9 +217,11 @@ class Injector:
             if healed_t is not None:
                 step_log.try_write("healed", healed_t)
                 self._disarm(fault, step_log)
+                self.notify("healed", fault)
             else:
                 self.quarantined |= {fault.node, *fault.affected_nodes}
                 step_log.try_write("unhealed")
+                self.notify("unhealed", fault)
                 self.say(
                     f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
                     f"{TTL_S:g} s, or run `nodeproof heal` now"
@@ -317,7 +322,8 @@ def heal_unfinished(
 ) -> list[str]:
     """Heal the open faults of the ledger, and the `armed` ones that it lacks (a ledger may be gone).
 
-    The newest goes first, as a later fault may prevent an earlier one from being healed.
+    The newest goes first, as a later fault may prevent an earlier one from being healed. A fault of a plugin
+    may raise any error; it blocks no other fault.
 
     Args:
         ledger: The ledger of the lab.
@@ -335,17 +341,39 @@ def heal_unfinished(
         faults.setdefault(str(fault["id"]), fault)
     left = []
     for fault in reversed(list(faults.values())):
-        if heal(fault):
+        error = ""
+        try:
+            is_healed = heal(fault)
+        except (OutsideError, Problem, OSError):
+            raise
+        except Exception as raised:
+            is_healed, error = False, f": {raised!r}"
+        if is_healed:
             ledger.write("closed", fault)
         else:
-            left.append(f"{fault.get('fault')} on {fault.get('node', fault.get('path'))} ({fault['id']})")
+            place = fault.get("node", fault.get("path"))
+            left.append(f"{fault.get('fault')} on {place} ({fault['id']}){error}")
     return left
 
 
 def sweep(machine: Callable[[str], Shell], name: str) -> None:
-    """Heal leftovers of faults on a machine that no ledger knows. Raises MachineError."""
-    for fault in faults_on(machine(name)):
-        heal_fenced(fault, machine(fault.node))
+    """Heal leftovers of faults on a machine that no ledger knows.
+
+    Raises:
+        MachineError: A machine did not answer.
+        Problem: A fault of a plugin raised another error; all other faults are healed.
+    """
+    errors = []
+    for fault_class in classes_for(machine(name)):
+        try:
+            for fault in fault_class.leftovers_on(machine(name)):
+                heal_fenced(fault, machine(fault.node))
+        except (OutsideError, Problem):
+            raise
+        except Exception as error:
+            errors.append(f"{fault_class.name}: {error!r}")
+    if errors:
+        raise Problem(f"leftovers are not healed: {'; '.join(errors)}", name, "correct the plugin")
 
 
 def _inactive_step(is_active: bool | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,6 +128,14 @@ def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
     )
     rundir.write_facts(run, facts)
     rundir.point_latest(run.parent, run)
+
+
+def end_facts(run: Path) -> Mapping[str, rundir.Json]:
+    """Return the number of claims in each state and why the run was aborted; nothing without a run."""
+    if not (run / rundir.RUN).is_file():
+        return {}
+    rows = digest.worst_by_claim(rundir.read_verdicts(run)).values()
+    return {"claims": Counter(map(digest.state_of, rows)), "exit_reason": rundir.read_facts(run).exit_reason}
 
 
 def _other_kubelets(labs: Sequence[rundir.Json]) -> Sequence[str]:

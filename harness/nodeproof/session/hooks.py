@@ -44,6 +44,14 @@ def begin(config: pytest.Config, folder: Path | None = None) -> Session:
         with usage_errors():
             session = config.stash[SESSION] = create(config, folder)
         config.pluginmanager.register(RunHooks(session), "nodeproof-run")
+        if not session.is_worker:
+            options = session.options
+            session.notifier.send(
+                "begin",
+                lab=options.kind,
+                profile=options.profile,
+                kubernetes_version=options.kubernetes_version,
+            )
     return config.stash[SESSION]
 
 
@@ -117,6 +125,7 @@ class RunHooks:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""
         if is_scenario(item):
+            self._session.notifier.scenario = item.nodeid
             scenario_of(item).set_up()
 
     @pytest.hookimpl(wrapper=True)
@@ -160,15 +169,17 @@ class RunHooks:
     def pytest_sessionfinish(self) -> None:
         """End this process's lab; the controller, or a session without workers, also writes the results."""
         session = self._session
-        if not session.run_folder.is_dir():
-            return
-        try:
-            if session.provider is not None:
-                session.provider.end()
-        except (Problem, OutsideError, OSError) as problem:
-            session.say(f"the lab could not be shut down cleanly: {problem}")
+        if session.run_folder.is_dir():
+            try:
+                if session.provider is not None:
+                    session.provider.end()
+            except (Problem, OutsideError, OSError) as problem:
+                session.say(f"the lab could not be shut down cleanly: {problem}")
+            if not session.is_worker:
+                finish.write_results(session)
         if not session.is_worker:
-            finish.write_results(session)
+            session.notifier.send("end", **finish.end_facts(session.run_folder))
+        session.notifier.close()
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, config: pytest.Config

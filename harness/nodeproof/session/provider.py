@@ -474,10 +474,17 @@ class LabOpener:
         labs: the labs of the run.
         throttle: holds scenarios back.
         report: prints a line.
+        notify: is called with the steps of faults, as the injector's `notify`.
     """
 
-    def __init__(self, labs: RunLabs, throttle: Throttle, report: Callable[[str], None]) -> None:
-        self._labs, self._throttle, self._report = labs, throttle, report
+    def __init__(
+        self,
+        labs: RunLabs,
+        throttle: Throttle,
+        report: Callable[[str], None],
+        notify: Callable[[str, Fault], None],
+    ) -> None:
+        self._labs, self._throttle, self._report, self._notify = labs, throttle, report, notify
         self._startup_lock = StartupLock(labs.run / "labs", labs.workers)
         zones = labs.zones_shared
         self.has_zones = zones > 0
@@ -521,6 +528,7 @@ class LabOpener:
 
     def get_ready(self, lab: WorkerLab) -> None:
         """Heal and calibrate an opened lab. Raises Problem, OutsideError, OSError."""
+        lab.handle.safety.injector.notify = self._notify
         with self._startup_lock.alone():
             lab.get_ready()
         self._startup_lock.wait(self._report)

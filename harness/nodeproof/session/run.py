@@ -15,6 +15,7 @@ import pytest
 from nodeproof import catalogue, terminal
 from nodeproof.cache import Detail, ProgressLine
 from nodeproof.capacity import busy_share
+from nodeproof.faults import plugin_errors
 from nodeproof.labs.client.starting import raise_priority
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model import redact
@@ -27,6 +28,7 @@ from nodeproof.model.shard import Shard, parse
 from nodeproof.report import rundir
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.session import markers, planning, scenario_report, sharing, storm
+from nodeproof.session.notify import Notifier
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
@@ -57,6 +59,7 @@ class Session:
     retries: Retries
     recorder: DurationRecorder
     """Measures the durations of this run, in the process that receives all reports."""
+    notifier: Notifier
     selected: set[str] = field(default_factory=set)
     worker_plans: tuple[WorkerPlan, ...] = ()
     size: Size = field(default_factory=lambda: Size(2, 1))
@@ -95,7 +98,7 @@ class Session:
                 raise_priority()
             workers = planning.in_use(self.worker_plans) if self.options.starts_lab else 0
             labs = RunLabs(self.options, self.run_folder, self.size, self.zones_shared, workers)
-            opener = LabOpener(labs, self.throttle, self.say)
+            opener = LabOpener(labs, self.throttle, self.say, self.notifier.send_fault)
             self.provider = LabProvider(opener, self.throttle, self.retries, self.say)
         return self.provider
 
@@ -142,6 +145,8 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     if worker is None:
         config.pluginmanager.register(recorder)
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
+    for message in plugin_errors() if worker is None else ():
+        say(message)
     if worker is not None and options.starts_lab:
         options = replace(options, overrides=Overrides.from_json(worker.get("nodeproof_overrides", {})))
     elif not config.option.collectonly:
@@ -160,6 +165,9 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
         ),
         retries=Retries(run_folder / sharing.FOLDER),
         recorder=recorder,
+        notifier=Notifier(
+            "" if config.option.collectonly else config.getoption("notify"), run_folder.name, say
+        ),
         progress=progress,
     )
 

@@ -255,7 +255,7 @@ class Safety:
         """Return whether a fault affects no other zone."""
         try:
             fault = Fault.from_json(data)
-        except (KeyError, TypeError):
+        except Exception:  # a plugin's own, too
             return not self._zone
         return not any(map(self._fleet.is_in_other_zone, (fault.node, *fault.affected_nodes)))
 
@@ -263,6 +263,7 @@ class Safety:
         """Heal a fault from its ledger entry; return whether a probe proved it, or its node is gone.
 
         An entry that is not a fault, or cannot be healed now, stays open and does not block others.
+        Raises any error of a plugin's fault.
         """
         if data.get("fault") in _CLUSTER_CHANGES:
             return self._remove(data)

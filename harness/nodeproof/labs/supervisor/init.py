@@ -23,9 +23,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nodeproof import proc
+from nodeproof import proc, terminal
 from nodeproof.disk import write_private
-from nodeproof.faults import Fault
+from nodeproof.faults import Fault, plugin_errors
 from nodeproof.faults.fence import heal_fenced
 from nodeproof.labs.base import autogroup, control_plane, network, wire
 from nodeproof.labs.base.control_plane import Kubectl, Services
@@ -379,6 +379,9 @@ class LabServer:
         return self._nodes.shell(name, self._power_lock(name))
 
     def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Arm, renew or disarm a switch; arm none that could not heal. Raises Problem."""
+        if request["ttl_s"] > 0:
+            _check_known(request["fault"])
         self._deadman.arm(request["fault"], request["ttl_s"])
         return {"ok": True}
 
@@ -460,11 +463,26 @@ class Listener:
                 self.received.append(peer.recv(200).decode(errors="replace").strip())
 
 
+def _check_known(fault: Mapping[str, Json]) -> None:
+    """Check that this process can construct a fault. Raises Problem."""
+    try:
+        Fault.from_json(fault)
+    except Exception as error:  # a plugin's own, too
+        reason = "; ".join(plugin_errors()) or repr(error)
+        raise Problem(
+            f"the lab cannot heal the fault {fault.get('fault')!r}: {reason}",
+            f"dead-man's switch of {fault.get('node')}",
+            f"install its package beside nodeproof in {sys.prefix}, and start the lab again",
+        ) from error
+
+
 def main() -> None:
     """Reap children as the first process; serve in a child, and end with it."""
     server = os.fork()
     if server == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for message in plugin_errors():
+            terminal.say(message)
         spec = LabSpec.from_json(sys.argv[1])
         LabServer(spec, socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])).run()
         os._exit(0)

@@ -1,0 +1,30 @@
+"""Packages with plugins as pip would install them: a module beside a dist-info folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import nodeproof
+from nodeproof import proc
+from nodeproof.new import render
+
+LEFT_FILE = render("fault", "left-file")["left-file/left_file.py"]
+BROKEN = 'raise RuntimeError("this plugin\\nneeds another Python")\n'
+
+
+def install(folder: Path, name: str, code: str) -> None:
+    """Write the package `acme-NAME`, whose module `acme_NAME` has faults."""
+    module, dist_info = f"acme_{name}", folder / f"acme_{name}-1.2.dist-info"
+    (folder / f"{module}.py").write_text(code)
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: acme-{name}\nVersion: 1.2\n")
+    (dist_info / "entry_points.txt").write_text(f"[nodeproof.faults]\n{name} = {module}\n")
+
+
+def run_python(folder: Path, *arguments: str, timeout_s: float = 240.0) -> proc.Result:
+    """Run Python in `folder`, where it finds nodeproof and the packages in the folder, not the checkout."""
+    path = os.pathsep.join([str(folder), str(Path(nodeproof.__file__).resolve().parents[1])])
+    argv, env = [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": path}
+    return proc.run(argv, timeout_s=timeout_s, cwd=folder, env=env, check=False)

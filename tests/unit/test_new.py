@@ -1,0 +1,109 @@
+"""`nodeproof new`: each written example collects, lints, and passes its test as far as no lab is needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodeproof import new, proc
+from nodeproof.cli import main
+from tests.plugins import run_python
+
+TOP = Path(__file__).resolve().parents[2]
+NAME = "power-loss"
+LOCAL = """
+from types import SimpleNamespace
+
+import pytest
+
+from nodeproof import proc, testing
+import power_loss
+
+
+@pytest.fixture(scope="module")
+def machine():
+    run = lambda argv, timeout_s, stdin="": proc.run(argv, timeout_s=timeout_s, stdin=stdin, check=False)
+    return SimpleNamespace(name="node-1", run=run, boot_id=lambda: "1", is_powered=lambda: True)
+
+
+@pytest.fixture(autouse=True)
+def in_folder(monkeypatch, tmp_path, request):
+    monkeypatch.setattr(testing, "HEAL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(power_loss.PowerLoss, "path", str(tmp_path / "file"))
+    if "FORGETS":
+        monkeypatch.setattr(power_loss.PowerLoss, "heal", lambda self, machine: None)
+"""
+
+
+def run_pytest(folder: Path, *arguments: str) -> proc.Result:
+    return run_python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+
+
+def test_written_scenario_is_collected_with_its_claim(tmp_path: Path) -> None:
+    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 0
+    process = run_python(tmp_path, "-m", "nodeproof.cli", "plan", "--claim", f"{NAME}.noticed", ".")
+    assert process.status == 0, process
+    assert "test_power_loss.py::test_unreachable_node_is_noticed" in process.stdout
+
+
+def test_written_claims_pass_their_test(tmp_path: Path) -> None:
+    assert main(["new", "claims", NAME, "--folder", str(tmp_path)]) == 0
+    process = run_pytest(tmp_path)
+    assert "1 passed" in process.stdout, process
+
+
+@pytest.mark.parametrize(("forgets", "outcome"), [("", "4 passed"), ("yes", "2 failed")])
+def test_written_fault_passes_the_contract_on_a_machine(tmp_path: Path, forgets: str, outcome: str) -> None:
+    """The machine is this one, and the file is in the folder of the test."""
+    assert main(["new", "fault", NAME, "--folder", str(tmp_path)]) == 0
+    folder = tmp_path / NAME
+    tests = (folder / "test_power_loss.py").read_text()
+    (folder / "test_power_loss.py").write_text(tests + LOCAL.replace("FORGETS", forgets))
+    process = run_pytest(folder)
+    assert outcome in process.stdout, process
+    assert ("where False = becomes" in process.stdout) == bool(forgets), "pytest rewrites the assertions"
+
+
+def test_written_package_is_installed_with_its_entry_point(tmp_path: Path) -> None:
+    new.write("fault", NAME, tmp_path)
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+    argv = [sys.executable, "-m", "pip", "install", *options, "--target", str(tmp_path / "site")]
+    proc.run([*argv, str(tmp_path / NAME)], timeout_s=240)
+    code = "from nodeproof.faults import PLUGINS; print(*PLUGINS)"
+    assert run_python(tmp_path / "site", "-c", code).stdout == (
+        "plugin power-loss of power-loss 0.1.0: power-loss\n"
+    )
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_written_files_pass_the_linter(kind: str, tmp_path: Path) -> None:
+    folder = new.write(kind, NAME, tmp_path)[-1].parent
+    ruff, config = str(Path(sys.executable).with_name("ruff")), ("--config", str(TOP / "pyproject.toml"))
+    for command in (("check", "--extend-per-file-ignores", "test_*.py:S101"), ("format", "--check")):
+        process = proc.run(
+            [ruff, *command, "--no-cache", *config, "."], timeout_s=60, cwd=folder, check=False
+        )
+        assert process.status == 0, process.stdout
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claims = tmp_path / "claims" / f"{NAME}.yaml"
+    claims.parent.mkdir()
+    claims.write_text("mine\n")
+    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
+    assert f"{claims} exists" in capsys.readouterr().err
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [claims]
+
+
+def test_second_scenario_of_a_folder_shares_its_settings(tmp_path: Path) -> None:
+    new.write("scenario", NAME, tmp_path)
+    names = [path.name for path in new.write("scenario", "cable-cut", tmp_path)]
+    assert names == ["cable-cut.yaml", "test_cable_cut.py"]
+
+
+@pytest.mark.parametrize("name", ["Power", "power_loss", "../x", "-x", "x-", ""])
+def test_invalid_name_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "--folder", str(tmp_path), "scenario", "--", name]) == 2
+    assert f"{name!r} is not a name" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""Faults of other packages, in processes outside the checkout: listed, used by name, and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nodeproof import doctor, faults
+from nodeproof.cli import main
+from nodeproof.entry_points import Plugin
+from nodeproof.faults import FAULTS, Fault
+from nodeproof.faults.power import Freeze
+from nodeproof.labs.client import registry
+from nodeproof.labs.supervisor import init
+from nodeproof.machines.machine import CommandResult, Shell
+from nodeproof.model.problem import Problem
+from nodeproof.safety.injector import heal_unfinished, sweep
+from nodeproof.safety.ledger import Ledger
+from tests.plugins import BROKEN, LEFT_FILE, install, run_python
+
+NODE = "node-1"
+SCENARIO = """
+from nodeproof.scenario import Lab, faults, needs
+
+
+@needs(faulted=1)
+def test_file_is_left(lab: Lab, claim) -> None:
+    with lab.record(), lab.inject(faults.left_file(lab.target)):
+        claim("cordon.taint")
+"""
+KINDS = """
+import sys
+from nodeproof.faults import FAULTS, PLUGINS, Fault
+from nodeproof.scenario import faults
+fault = Fault.from_json({"fault": "left-file", "id": "0123abcd", "node": "node-1"})
+print(*PLUGINS, type(fault) is faults.left_file, "partition" in FAULTS, sep="\\n")
+"""
+ERROR = "plugin broken of acme-broken 1.2 is not loaded: RuntimeError: this plugin needs another Python"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with two installed packages, of which one cannot be imported."""
+    install(tmp_path, "broken", BROKEN)
+    install(tmp_path, "files", LEFT_FILE)
+    return tmp_path
+
+
+def test_installed_fault_is_registered_beside_a_broken_plugin(folder: Path) -> None:
+    process = run_python(folder, "-c", KINDS)
+    assert process.stdout.splitlines() == [
+        ERROR,
+        "plugin files of acme-files 1.2: left-file",
+        "True",
+        "True",
+    ], process
+
+
+def test_plan_names_the_fault_of_a_plugin_and_warns_of_the_broken_one(folder: Path) -> None:
+    (folder / "test_files.py").write_text(SCENARIO)
+    process = run_python(folder, "-m", "nodeproof.cli", "plan", "test_files.py")
+    assert process.status == 0, process
+    assert "left_file" in process.stdout
+    assert [line for line in process.stderr.splitlines() if "acme" in line] == [f"nodeproof: {ERROR}"]
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the plugins of this process, and the labs of this machine by none."""
+    loaded = (
+        Plugin("files", "acme-files 1.2", ("left-file",)),
+        Plugin("broken", "acme-broken 1.2", (), "why"),
+    )
+    for module in (faults, doctor):
+        monkeypatch.setattr(module, "PLUGINS", loaded)
+    monkeypatch.setattr(doctor, "running", list)
+    for name in ("running", "sweep", "unswept_folders"):
+        monkeypatch.setattr(registry, name, list)
+
+
+def test_doctor_lists_plugins(plugins: None) -> None:
+    lines: list[str] = []
+    doctor.report([], 1, lines.append)
+    assert "plugin files of acme-files 1.2: left-file" in lines
+    assert "plugin broken of acme-broken 1.2 is not loaded: why" in lines
+
+
+def test_heal_warns_of_the_broken_plugin_and_goes_on(
+    plugins: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["heal"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "nodeproof: plugin broken of acme-broken 1.2 is not loaded: why",
+        "nodeproof: no fault is left",
+    ]
+
+
+@pytest.fixture
+def faulty() -> Iterator[type[Fault]]:
+    """Define a fault of a plugin whose constructor and search have a bug, after all faults of nodeproof."""
+
+    @dataclass(frozen=True)
+    class Faulty(Freeze):
+        name = "faulty"
+
+        @classmethod
+        def leftovers_on(cls, machine: Shell) -> list[Fault]:
+            raise AttributeError(f"a bug on {machine.name}")
+
+        def __post_init__(self) -> None:
+            raise AttributeError("a bug in the constructor")
+
+    yield Faulty
+    del FAULTS["faulty"]
+
+
+def test_bug_in_a_fault_blocks_no_other_healing(faulty: type[Fault], tmp_path: Path) -> None:
+    ledger, healed = Ledger("p-000001", tmp_path), []
+    entries = [
+        {"fault": "partition", "id": "00000001", "node": NODE},
+        {"fault": faulty.name, "id": "00000002", "node": NODE},
+    ]
+    for entry in entries:
+        ledger.write("injected", entry)
+
+    def heal(data: Any) -> bool:
+        healed.append(Fault.from_json(data).name)
+        return True
+
+    unhealed = heal_unfinished(ledger, [], heal)
+    assert healed == ["partition"]
+    assert unhealed == [
+        "faulty on node-1 (00000002): AttributeError('a bug in the constructor')",
+    ]
+    assert [entry.fault["id"] for entry in ledger.unfinished()] == ["00000002"]
+
+
+def test_bug_in_leftovers_is_reported_after_all_others_are_healed(faulty: type[Fault]) -> None:
+    commands: list[str] = []
+
+    def run(argv: list[str], **_options: Any) -> CommandResult:
+        commands.append(" ".join(argv))
+        return CommandResult(0, "", "")
+
+    machine = cast("Shell", SimpleNamespace(name=NODE, run=run))
+    with pytest.raises(Problem, match="faulty: AttributeError"):
+        sweep(lambda _name: machine, NODE)
+    assert commands
+
+
+def test_switch_of_a_fault_that_the_lab_does_not_know_is_not_armed() -> None:
+    server = cast("Any", SimpleNamespace(_deadman=SimpleNamespace(arm=lambda *_arguments: pytest.fail())))
+    request = {"fault": {"fault": "left-file", "id": "1", "node": NODE}, "ttl_s": 45.0}
+    with pytest.raises(Problem, match=r"cannot heal the fault 'left-file'.*start the lab again"):
+        init.LabServer._arm(server, request)
+    disarmed: list[float] = []
+    server._deadman.arm = lambda _fault, ttl_s: disarmed.append(ttl_s)
+    init.LabServer._arm(server, {**request, "ttl_s": 0})
+    assert disarmed == [0]
