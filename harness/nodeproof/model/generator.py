@@ -13,6 +13,7 @@ from nodeproof.model.schedule import (
     FIRST,
     HEALING_S,
     KINDS,
+    MAX_ACTIVE,
     Anchor,
     Combination,
     Kind,
@@ -21,7 +22,7 @@ from nodeproof.model.schedule import (
 )
 from nodeproof.model.slack import Span
 
-_CANDIDATES = 8
+_CANDIDATES = 16
 """Number of random steps of which one is taken, if there is coverage."""
 _NEXT_TO = 0.5
 """Share of the steps that begin while another fault is active on purpose."""
@@ -58,7 +59,9 @@ def generate(
             _step(chance, len(steps), before, nodes, grace_s, toleration_s)
             for _number in range(_CANDIDATES if coverage else 1)
         ]
-        step = max(candidates, key=lambda candidate: len(expected.combinations(candidate) - met))
+        # The first one decides whether a pause precedes the step: everything must recover now and then.
+        alike = [candidate for candidate in candidates if candidate.anchor == candidates[0].anchor]
+        step = max(alike, key=lambda candidate: len(expected.combinations(candidate) - met))
         met |= expected.combinations(step)
         if expected.add(step) > duration_s and steps:
             return Schedule(seed, tuple(steps), tuple(sorted(coverage)))
@@ -82,7 +85,7 @@ class Expected:
         start_t = self._start_t(step)
         span = Span(start_t, start_t + step.duration_s)
         self._spans.append(span)
-        self._active = [*self._active_at(start_t), (step, span)]
+        self._active = [*self._beside(step), (step, span)]
         self._ended_t = max(self._ended_t, span.until_t + HEALING_S)
         return self._ended_t
 
@@ -93,19 +96,27 @@ class Expected:
         healed_t, unknown_t = span.until_t + HEALING_S, span.since_t + self._grace_s
         return {"healed": healed_t, "unknown": unknown_t}.get(step.anchor, span.since_t) + step.delay_s
 
-    def _active_at(self, t: float) -> list[tuple[Step, Span]]:
-        return [(step, span) for step, span in self._active if t < span.until_t]
+    def _beside(self, step: Step) -> list[tuple[Step, Span]]:
+        """Return the faults that stay when a step begins, which heals the oldest of too many nodes."""
+        start_t = self._start_t(step)
+        active = [
+            (other, span)
+            for other, span in self._active
+            if start_t < span.until_t and not other.excludes(step)
+        ]
+        others = [other.target for other, _span in active if isinstance(other.target, int)]
+        others = [node for node in others if node != step.target]
+        while isinstance(step.target, int) and len({*others}) >= MAX_ACTIVE:
+            oldest = others.pop(0)
+            active.remove(next(entry for entry in active if entry[0].target == oldest))
+        return active
 
     def combinations(self, step: Step) -> frozenset[Combination]:
         """Return what a step is expected to meet after those that were added."""
         start_t = self._start_t(step)
         return combine(
             step,
-            {
-                self._state(active, step, start_t - span.since_t)
-                for active, span in self._active_at(start_t)
-                if not active.excludes(step)
-            },
+            {self._state(active, step, start_t - span.since_t) for active, span in self._beside(step)},
         )
 
     def _state(self, active: Step, step: Step, lasted_s: float) -> str:
