@@ -79,7 +79,7 @@ def test_commands_that_read_runs_work(tmp_path: Path, command: str) -> None:
     process = carried_out(arguments, tmp_path)
     assert process.status == 0, process.stderr
     written = {"page": "latest/site/page.html", "--html": "versions.html", "merge": "*/verdicts.json"}
-    written["publish"] = "*/*/published.json"
+    written |= {"publish": "*/*/published.json", "--openmetrics": "../../*.prom"}
     (pattern,) = {pattern for word, pattern in written.items() if word in arguments.split()} or {""}
     assert (
         list(out.glob(pattern))
