@@ -82,8 +82,8 @@ def test_make_accepts_the_command(line: str) -> None:
 def test_nodeproof_accepts_the_command(line: str) -> None:
     words = shlex.split(expanded(line).partition(" >>")[0])[1:]
     # pytest parses the options of `run`.
-    known, options = cli._parser().parse_known_args(words)
-    assert known.command == words[0]
+    arguments, options = cli._parser().parse_known_args(words)
+    assert arguments.command == words[0]
     assert words[0] == "run" or not options
     assert all(f"`{option.partition('=')[0]} " in REFERENCE for option in options if option[:2] == "--")
 

@@ -34,8 +34,8 @@ def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: P
     assert process.status == 0, process.stderr
     pages, styles = list(tmp_path.rglob("*.html")), list(tmp_path.rglob("*.css"))
     assert len(pages) > 30
-    assert {found for page in pages for found in ELSEWHERE.findall(page.read_text())} == set()
-    assert {found for style in styles for found in STYLE_ELSEWHERE.findall(style.read_text())} == set()
+    assert {host for page in pages for host in ELSEWHERE.findall(page.read_text())} == set()
+    assert {host for style in styles for host in STYLE_ELSEWHERE.findall(style.read_text())} == set()
 
 
 @pytest.mark.parametrize(
