@@ -3,7 +3,7 @@
 import uuid
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, tolerates
 
 PROBLEMS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
@@ -46,21 +46,30 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=end))
 
 
-@needs(nodes=2, faulted=1, duration_s="G + 25")
+@needs(nodes=2, faulted=1, duration_s="G + 35")
 def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
     lab: Lab, claim: Expectations
 ) -> None:
+    """Its pods are to be marked as not ready, like those of a node that was Ready until then."""
     node, exclusive = lab.target, claim("taints.mutually-exclusive")
     not_ready, unreachable = (node.taint(key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
+    pod = lab.run(actions.run_pod(on=node, tolerations=[tolerates(NOT_READY), tolerates(UNREACHABLE)]))
+    unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         lab.wait_for(not_ready.added.after(node.not_ready, windows.taint_pass()))
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            claim("monitoring.detection-time").expect_later(
+                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
+            )
             exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
             exclusive.expect(not_ready.removed, within=windows.up_to(1), after=unreachable.added)
             exclusive.never(
                 unreachable.removed, throughout=windows.absence(lab.quiet_s), after=unreachable.added
+            )
+            claim("conditions.pods-marked-if-not-ready-before").expect(
+                unready, within=windows.monitor_pass(), after=node.unknown
             )
         lab.wait_for(node.lease_renewal.after(fault.healed_at, windows.recovery()))
         lab.run(actions.set_condition(node, "Ready", "False"))
