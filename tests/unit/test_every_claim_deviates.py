@@ -22,6 +22,7 @@ REASONS = {
     "non-graceful.force-detach-disable": "as above",
     "heartbeat.annotated-lease": "falls by a bug (infra/bugs/controller-manager.yaml)",
     "conditions.pods-marked-if-not-ready-before": "as above",
+    "eviction.other-nodes-stay": "as above",
     **{
         f"storm.{name}": "takes minutes: falls in unit tests, and by a bug (infra/bugs/storm.yaml)"
         for name in (
