@@ -192,6 +192,7 @@ def test_drain_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
 
 @BUGS_TOO
 @falls("conditions.network-unavailable", "taints.mutually-exclusive", "taints.noschedule-by-condition")
+@falls("taints.toleration-allows")
 def test_condition_taint_claims_deviate(whole_lab: LabHandle, deviate: Deviate) -> None:
     deviate(whole_lab, taints_for_conditions_do_not_come_or_do_not_stay, CONDITIONS)
 
