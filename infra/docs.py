@@ -27,6 +27,7 @@ from nodeproof.model.window import WindowSpec
 from nodeproof.probes.probe import Probe
 from nodeproof.session.coverage import collected
 from nodeproof.sources.audit import Audit
+from tests.sensitivity import bugs
 
 _RAISES = re.compile(r"(The\s+action\s+r|R)aises\s")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -58,24 +59,34 @@ def claim_pages() -> Mapping[str, str]:
     """Return the page of each area with its claims and their status, and the page of all areas."""
     claims, judged_by = collected()
     proven = {claim: sorted(files) for claim, files in judged_by.items()}
+    caught: dict[str, list[str]] = {}
+    for bug in bugs.load():
+        for claim_id in bug.falls:
+            caught.setdefault(claim_id, []).append(bug.name)
     areas: dict[str, list[Claim]] = {}
     for claim in claims.values():
         areas.setdefault(claim.area, []).append(claim)
     pages, rows = {}, []
     for area, entries in sorted(areas.items()):
         lines = [
-            (f"`{claim.id}`", claim.statement, claim.tier, _status(claim, proven.get(claim.id, ())))
+            (
+                f"`{claim.id}`",
+                claim.statement,
+                claim.tier,
+                _status(claim, proven.get(claim.id, ())),
+                ", ".join(caught.get(claim.id, ())),
+            )
             for claim in entries
         ]
-        body = table(("claim", "statement", "tier", "status"), lines)
+        body = table(("claim", "statement", "tier", "status", "bugs"), lines)
         pages[f"claims/{area}.md"] = f"# Claims: {area}\n\n{GENERATED}\n\n{body}\n"
         rows.append((f"[{area}](claims/{area}.md)", str(len(entries)), str(_judged(entries))))
     pages["claims.md"] = (
         f"# Claims\n\n{GENERATED}\n\n"
         f"{len(claims)} claims: statements of the Nodes page, and behaviour of the code that the page leaves "
         f"out. {_judged(claims.values())} of them are judged; `nodeproof claims` lists the kinds of lab and "
-        "the profiles. Tier is the least kind of node that proves it. More about each is in "
-        "`scenarios/claims/`.\n\n"
+        "the profiles. Tier is the least kind of node that proves it. Bugs are wrong implementations by "
+        "which it deviates (`infra/bugs`). More about each is in `scenarios/claims/`.\n\n"
         f"{table(('area', 'claims', 'judged'), rows)}\n"
     )
     return pages

@@ -3,6 +3,8 @@
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, windows
 from nodeproof.scenario.kubernetes import UNSCHEDULABLE
 
+DESCRIBED = {"stdout": {"$contains": "Unschedulable:      true"}}
+
 
 @needs(nodes=2, duration_s="6R")
 def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
@@ -28,6 +30,8 @@ def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expect
             not_a_condition.expect_later(none)
         row = lab.run(actions.kubectl("get", "node", node))
         display.expect_later(checks.shows(row, {"stdout": {"$contains": "Ready,SchedulingDisabled"}}))
+        description = lab.run(actions.kubectl("describe", "node", node))
+        display.expect_later(checks.shows(description, DESCRIBED))
         lab.run(uncordon)
         claim("cordon.taint").expect(taint.removed, within=windows.up_to(5), after=node.uncordoned)
         blocks.expect(pod.bound, within=windows.up_to(windows.BIND_S), after=node.uncordoned)

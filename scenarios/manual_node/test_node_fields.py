@@ -1,11 +1,13 @@
 """Nodes created by hand: the fields that they are given count, and nothing else."""
 
 import uuid
+from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, ZONE_LABEL, Node
+from nodeproof.scenario.kubernetes import NOT_READY, ZONE_LABEL, Node, Pod
 
-NODES, HOSTNAME, REGION_LABEL = "/api/v1/nodes", "kubernetes.io/hostname", "topology.kubernetes.io/region"
+NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/nodeproof/pods"
+HOSTNAME, REGION_LABEL = "kubernetes.io/hostname", "topology.kubernetes.io/region"
 OLD_REGION, OLD_ZONE = (f"failure-domain.beta.kubernetes.io/{key}" for key in ("region", "zone"))
 CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 ALLOCATABLE = {"cpu": "1", "memory": "8Gi", "pods": "110"}
@@ -18,10 +20,11 @@ STATUS = {
 ATTEMPT_S, BINDING_S = 5.0, 10.0
 MOST_OF_IT, THE_REST = {"cpu": "600m"}, {"cpu": "300m"}
 """Parts of the allocatable CPU: beside a pod with most of it there is room for the rest only."""
+MOST_OF_MEMORY = {"memory": "5Gi"}
 SIZE = "node_collector_zone_size"
 
 
-@needs(nodes=2, duration_s="35")
+@needs(nodes=2, duration_s="45")
 def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expectations) -> None:
     """Of 4 CPUs, 1 is allocatable: each of two pods fits, but not both together."""
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
@@ -63,6 +66,46 @@ def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expe
         )
         third = lab.run(actions.pending_pod(only_on=node, requests=THE_REST))
         claim("scheduling.sum-of-requests").expect(third.bound, within=binding_window, after=third.created)
+        expect_sum_of_all_containers(lab, claim, node, first)
+
+
+def expect_sum_of_all_containers(lab: Lab, claim: Expectations, node: Node, deleted: Pod) -> None:
+    """Expect that init containers, several containers, memory and Terminating pods count, too.
+
+    The Node has 100m of CPU left. No kubelet confirms the end of `deleted`, so it stays Terminating.
+    """
+    fits, attempt, binding = (
+        claim("scheduling.sum-of-requests"),
+        windows.up_to(ATTEMPT_S),
+        windows.up_to(BINDING_S),
+    )
+    lab.run(actions.send_request("DELETE", f"{PODS}/{deleted.name}"))
+    lab.wait_for(deleted.deletion.after(deleted.created, windows.up_to(60)))
+    half = lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_MEMORY))
+    fits.expect(half.bound, within=binding, after=half.created)
+    too_large = [
+        lab.run(actions.pending_pod(only_on=node, **fields))
+        for fields in (
+            {"requests": MOST_OF_IT},
+            {"requests": MOST_OF_MEMORY},
+            {"containers": containers("60m", "60m")},
+            {"initContainers": containers("150m")},
+        )
+    ]
+    for pod in too_large:
+        fits.expect(pod.unschedulable, within=attempt, after=pod.created)
+    small = lab.run(actions.pending_pod(only_on=node, containers=containers("40m", "40m")))
+    fits.expect(small.bound, within=binding, after=small.created)
+    for pod in too_large:
+        fits.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
+
+
+def containers(*cpu: str) -> list[dict[str, Any]]:
+    """Return containers that request so much CPU each."""
+    return [
+        {"name": f"c{number}", "image": "nodeproof.local/pause:1", "resources": {"requests": {"cpu": amount}}}
+        for number, amount in enumerate(cpu)
+    ]
 
 
 @needs(nodes=2, duration_s="G + 15")

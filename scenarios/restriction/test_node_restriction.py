@@ -17,6 +17,7 @@ ALLOWED, DENIED = ({"status": 201, "body": {"status": {"allowed": allowed}}} for
 NO_TAINTS = {"status": 403, "body": {"message": {"$contains": "is not allowed to modify taints"}}}
 ANNOTATION = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
 STATUS = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
+FORBIDDEN_LABELS = ("node-restriction.kubernetes.io/team", "other.kubernetes.io/team", "k8s.io/team")
 RESERVED = "node-restriction.kubernetes.io/kept"
 EXISTING_TAINT = {"key": "example.com/kept", "value": "nodeproof", "effect": "PreferNoSchedule"}
 ADDED_TAINT = {"key": "example.com/added", "effect": "NoSchedule"}
@@ -58,6 +59,7 @@ def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> 
                 claim("node-restriction.create-other-denied").expect_later(answer)
             for other in (another, longer, shorter):
                 expect_no_access_to(lab, claim, other)
+        expect_restricted_registration(lab, claim)
 
 
 def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
@@ -77,7 +79,7 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     delete.expect_later(answer("DELETE", NODES, None, FORBIDDEN))
     labels, taints = claim("node-restriction.labels"), claim("node-restriction.taints")
     labels.expect_later(answer("PATCH", own, with_label("example.com/team"), OK))
-    for key in ("node-restriction.kubernetes.io/team", "other.kubernetes.io/team", "k8s.io/team"):
+    for key in FORBIDDEN_LABELS:
         labels.expect_later(answer("PATCH", own, with_label(key), FORBIDDEN))
     # The value does not change, and NodeRestriction compares the old and new labels.
     labels.expect_later(answer("PATCH", own, with_label(RESERVED), OK))
@@ -110,6 +112,16 @@ def expect_no_access_to(lab: Lab, claim: Expectations, other: str) -> None:
     leases.expect_later(answer("GET", lease, None, FORBIDDEN))
     read.expect_later(answer("GET", node, None, FORBIDDEN))
     read.expect_later(answer("POST", REVIEWS, watch_of(other), DENIED))
+
+
+def expect_restricted_registration(lab: Lab, claim: Expectations) -> None:
+    """Expect that a kubelet that has no Node yet may register with the same labels only."""
+    stranger = f"stranger-{uuid.uuid4().hex[:8]}"
+    answers = {"example.com/team": {"status": 201}, **dict.fromkeys(FORBIDDEN_LABELS, FORBIDDEN)}
+    for key, answer in answers.items():
+        body = {"metadata": {"name": stranger, "labels": {key: "yes"}}}
+        registration = actions.dry_run("POST", NODES, body, by=actions.kubelet_of(stranger))
+        claim("node-restriction.labels").expect_later(checks.shows(lab.run(registration), answer))
 
 
 def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:

@@ -3,7 +3,10 @@
 import uuid
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, tolerates
+from nodeproof.scenario.types import Moment
+
+HOSTNAME, CAPACITY, SCHEDULING_S = "kubernetes.io/hostname", {"cpu": "4", "memory": "8Gi", "pods": "110"}, 15
 
 PROBLEMS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
@@ -13,7 +16,7 @@ PROBLEMS = {
 }
 
 
-@needs(nodes=2, duration_s="15")
+@needs(nodes=2, duration_s="30")
 def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
     """The Node has no kubelet, which would correct its conditions."""
     node, clear = Node(f"by-hand-{uuid.uuid4().hex[:8]}"), windows.absence(lab.clear_s)
@@ -24,7 +27,7 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
         network.expect_later(checks.shows(conditions, {"$not": [{"type": "NetworkUnavailable"}]}))
         # An event within the slack of an end of the counted time may lie beyond it.
         lab.wait_for(node.created.never_after(moments.recording_began(), clear))
-        lab.run(actions.create_node(node))
+        lab.run(actions.create_node(node, {HOSTNAME: node}))
         lab.run(actions.keep_alive(node))
         for type_, key in PROBLEMS.items():
             taint = node.taint(key, "NoSchedule")
@@ -37,30 +40,70 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
                 network.expect_later(added)
                 network.expect_later(removed)
         lab.wait_for(bad.never_after(good, clear))
-        end = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.taints")).completed
+        one_by_one = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.taints")).completed
         for key in PROBLEMS.values():
             no_schedule, no_execute = (node.taint(key, f"No{verb}").added for verb in ("Schedule", "Execute"))
-            once = checks.counted(no_schedule, 1, 1, after=moments.recording_began(), until=end)
+            once = checks.counted(no_schedule, 1, 1, after=moments.recording_began(), until=one_by_one)
             by_condition.expect_later(once)
             # A Node that does not exist cannot have a taint.
-            by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=end))
+            by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=one_by_one))
+        expect_taints_of_all_conditions(lab, claim, node, one_by_one)
 
 
-@needs(nodes=2, faulted=1, duration_s="G + 25")
+def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, since: Moment) -> None:
+    """Expect all taints of a Node with all problems, and that it takes no pod that tolerates only three."""
+    tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in PROBLEMS.values()]
+    avoids, scheduling = claim("taints.scheduler-avoids"), windows.up_to(SCHEDULING_S)
+    # An event within the slack of an end of the counted time may lie in it.
+    lab.wait_for(node.removed.never_after(since, windows.absence(lab.clear_s)))
+    # A PATCH replaces the list of conditions, so it names all of them.
+    conditions = [{"type": type_, "status": "True", "reason": "Said"} for type_ in ("Ready", *PROBLEMS)]
+    status = {"status": {"capacity": CAPACITY, "conditions": conditions}}
+    lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{node}/status", status))
+    for type_, key in PROBLEMS.items():
+        bad, added = (
+            moments.first_after(moment, after=since)
+            for moment in (node.condition(type_, "True"), node.taint(key, "NoSchedule").added)
+        )
+        claim("taints.noschedule-by-condition").expect(added, within=windows.up_to(5), after=bad)
+    avoided_pods = [
+        lab.run(
+            actions.pending_pod(only_on=node, tolerations=[entry for entry in tolerations if entry != other])
+        )
+        for other in tolerations
+    ]
+    tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=tolerations))
+    for pod in avoided_pods:
+        avoids.expect(pod.unschedulable, within=scheduling, after=pod.created)
+    claim("taints.toleration-allows").expect(tolerant.bound, within=scheduling, after=tolerant.created)
+    for pod in avoided_pods:
+        avoids.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
+
+
+@needs(nodes=2, faulted=1, duration_s="G + 35")
 def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
     lab: Lab, claim: Expectations
 ) -> None:
+    """Its pods are to be marked as not ready, like those of a node that was Ready until then."""
     node, exclusive = lab.target, claim("taints.mutually-exclusive")
     not_ready, unreachable = (node.taint(key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
+    pod = lab.run(actions.run_pod(on=node, tolerations=[tolerates(NOT_READY), tolerates(UNREACHABLE)]))
+    unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         lab.wait_for(not_ready.added.after(node.not_ready, windows.taint_pass()))
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            claim("monitoring.detection-time").expect_later(
+                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
+            )
             exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
             exclusive.expect(not_ready.removed, within=windows.up_to(1), after=unreachable.added)
             exclusive.never(
                 unreachable.removed, throughout=windows.absence(lab.quiet_s), after=unreachable.added
+            )
+            claim("conditions.pods-marked-if-not-ready-before").expect(
+                unready, within=windows.monitor_pass(), after=node.unknown
             )
         lab.wait_for(node.lease_renewal.after(fault.healed_at, windows.recovery()))
         lab.run(actions.set_condition(node, "Ready", "False"))

@@ -1,5 +1,8 @@
 """Taints that a user adds to a node: which pods leave and when, and which are scheduled."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import tolerates
 
@@ -7,51 +10,70 @@ KEY, EFFECT = "example.com/drained", "NoExecute"
 SECOND_KEY = "example.com/second"
 VALUE, OTHER_VALUE = "nodeproof", "other"
 EVICTION_S, SCHEDULING_S = 2, 15
-LONG_S, SHORT_S = 20, 5
+LONG_S, SHORT_S, LATE_S = 20, 5, 4
+Tolerations = Sequence[Sequence[Mapping[str, Any]]]
 
 
-@needs(nodes=2, faulted=1, duration_s="4R + T + 10")
+@needs(nodes=2, faulted=1, duration_s="4R + T + 20")
 def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expectations) -> None:
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
-    scheduling_window = windows.up_to(SCHEDULING_S)
     equal, unequal = (
         {"key": KEY, "operator": "Equal", "value": value, "effect": EFFECT} for value in (VALUE, OTHER_VALUE)
     )
+    of_other_effect = {"key": KEY, "operator": "Exists", "effect": "NoSchedule"}
+    not_tolerant: Tolerations = ([], [unequal], [of_other_effect])
+    finite = claim("taints.user-noexecute-finite")
 
     with lab.record():
-        intolerant_pod, finite_pod, tolerant_pod = (
-            lab.run(actions.run_pod(on=node, tolerations=tolerations))
-            for tolerations in ([], [tolerates(KEY, short_s)], [tolerates(KEY)])
+        cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0]))
+        evicted, (finite_pod, tolerant_pod, equal_pod) = (
+            [lab.run(actions.run_pod(on=node, tolerations=tolerations)) for tolerations in group]
+            for group in (not_tolerant, ([tolerates(KEY, short_s)], [tolerates(KEY)], [equal]))
         )
         with lab.inject(faults.taint(node, KEY, EFFECT, VALUE)):
-            claim("taints.user-noexecute-evicts").expect(
-                intolerant_pod.deletion, within=windows.up_to(EVICTION_S), after=added
-            )
-            avoided_pods, allowed_pods = (
-                [lab.run(actions.pending_pod(only_on=node, tolerations=tolerations)) for tolerations in group]
-                for group in (((), (unequal,)), ((equal,), (tolerates(KEY),)))
-            )
-            for pod in avoided_pods:
-                claim("taints.scheduler-avoids").expect(
-                    pod.unschedulable, within=scheduling_window, after=pod.created
+            for pod in (*evicted, *cast.pods):
+                claim("taints.user-noexecute-evicts").expect(
+                    pod.deletion, within=windows.up_to(EVICTION_S), after=added
                 )
-            for pod in allowed_pods:
-                claim("taints.toleration-allows").expect(
-                    pod.bound, within=scheduling_window, after=pod.created
-                )
-            claim("taints.user-noexecute-finite").expect(
-                finite_pod.deletion, within=windows.toleration(short_s), after=added
-            )
-            claim("taints.user-noexecute-finite").never(
-                tolerant_pod.deletion,
-                throughout=windows.absence_including_anchor(short_s + lab.quiet_s),
-                after=added,
-            )
-            for pod in avoided_pods:
-                claim("taints.scheduler-avoids").never(
-                    pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created
-                )
+            expect_late_pods_evicted(lab, claim)
+            expect_scheduling(lab, claim, not_tolerant, [[equal], [tolerates(KEY)]])
+            finite.expect(finite_pod.deletion, within=windows.toleration(short_s), after=added)
+            longer = windows.absence_including_anchor(short_s + lab.quiet_s)
+            for pod in (tolerant_pod, equal_pod):
+                finite.never(pod.deletion, throughout=longer, after=added)
+            claim("eviction.other-nodes-stay").never(cast.namesake.deletion, throughout=longer, after=added)
+
+
+def expect_late_pods_evicted(lab: Lab, claim: Expectations) -> None:
+    """Expect the same of pods that are bound to the node when it has the taint already."""
+    late, finite = (
+        lab.run(actions.bound_pod(to=lab.target, tolerations=tolerations))
+        for tolerations in ([], [tolerates(KEY, LATE_S)])
+    )
+    claim("taints.user-noexecute-evicts").expect(
+        late.deletion, within=windows.up_to(EVICTION_S), after=late.created
+    )
+    claim("taints.user-noexecute-finite").expect(
+        finite.deletion, within=windows.toleration(LATE_S), after=finite.created
+    )
+
+
+def expect_scheduling(
+    lab: Lab, claim: Expectations, not_tolerant: Tolerations, tolerant: Tolerations
+) -> None:
+    """Expect that only pods with a matching toleration are bound to the node."""
+    avoided_pods, allowed_pods = (
+        [lab.run(actions.pending_pod(only_on=lab.target, tolerations=tolerations)) for tolerations in group]
+        for group in (not_tolerant, tolerant)
+    )
+    avoids, scheduling_window = claim("taints.scheduler-avoids"), windows.up_to(SCHEDULING_S)
+    for pod in avoided_pods:
+        avoids.expect(pod.unschedulable, within=scheduling_window, after=pod.created)
+    for pod in allowed_pods:
+        claim("taints.toleration-allows").expect(pod.bound, within=scheduling_window, after=pod.created)
+    for pod in avoided_pods:
+        avoids.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
 
 
 @needs(nodes=3, faulted=2, duration_s="15")

@@ -60,12 +60,67 @@ def pending_pod(
     )
 
 
-def bound_pod(*, to: str) -> Action[Pod]:
+def bound_pod(*, to: str, tolerations: Sequence[Mapping[str, Json]] = ()) -> Action[Pod]:
     """Create a pod that is bound to a node from the beginning, without the scheduler.
 
     Its kubelet may still reject it.
     """
-    return Action(f"a pod bound to {to}", lambda context: workloads.create_pod(context.lab.cluster.api, to))
+    return Action(
+        f"a pod bound to {to}",
+        lambda context: workloads.create_pod(context.lab.cluster.api, to, tolerations),
+    )
+
+
+CAST_GRACE_S = 7
+"""Grace period (s) of the pod `patient` of a cast."""
+_SYSTEM_NAMESPACE = "kube-system"
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Pods of one node that an eviction must not treat differently, and a namesake on another node.
+
+    `compound` has two containers and a memory request, `patient` a grace period of `CAST_GRACE_S`, and
+    `critical` the class system-node-critical. `system` is in kube-system, and `namesake` has its name, in the
+    namespace of the others. None has an init container: in a fake container runtime it would not end.
+    """
+
+    compound: Pod
+    patient: Pod
+    critical: Pod
+    system: Pod
+    namesake: Pod
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """Its pods on the node."""
+        return (self.compound, self.patient, self.critical, self.system)
+
+
+def run_cast(*, on: str, namesake_on: str, tolerations: Sequence[Mapping[str, Json]] = ()) -> Action[Cast]:
+    """Run pods of different kinds on a node, all with these tolerations, and a namesake of one elsewhere."""
+    (main,) = pod_spec({})["containers"]
+    several = [{**main, "resources": {"requests": {"memory": "8Mi"}}}, {**main, "name": "second"}]
+    system_name = _name()
+
+    def run(context: ActionContext, node: str, namespace: str, name: str, **fields: Json) -> Pod:
+        spec = pod_spec({"nodeName": node, "tolerations": list(tolerations), **fields})
+        send_request("POST", pods(namespace), {"metadata": {"name": name}, "spec": spec}).do(context)
+        return Pod(namespace, name, node)
+
+    def do(context: ActionContext) -> Cast:
+        cast = Cast(
+            compound=run(context, on, NAMESPACE, _name(), containers=several),
+            patient=run(context, on, NAMESPACE, _name(), terminationGracePeriodSeconds=CAST_GRACE_S),
+            critical=run(context, on, NAMESPACE, _name(), priorityClassName="system-node-critical"),
+            system=run(context, on, _SYSTEM_NAMESPACE, system_name),
+            namesake=run(context, namesake_on, NAMESPACE, system_name),
+        )
+        for pod in (*cast.pods, cast.namesake):
+            workloads.wait_running(context.lab.cluster.api, pod, workloads.POD_TIMEOUT_S)
+        return cast
+
+    return Action(f"run a cast of pods on {on}", do)
 
 
 def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:

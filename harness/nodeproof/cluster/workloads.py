@@ -180,12 +180,13 @@ def create_pod(
 ) -> Pod:
     """Create a pod that can only run on one node, with these resources. Raises ApiError.
 
-    It is bound from the start, unless `by_scheduler`; `fields` are further fields of its spec.
+    It is bound from the start, unless `by_scheduler`; `fields` are further fields of its spec. Its containers
+    may have resources of their own.
     """
     placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
     spec = {**pod_spec({**placed, **(fields or {})}), "tolerations": list(tolerations)}
-    (container,) = spec["containers"]
-    container["resources"] = {"requests": dict(requests or {}), "limits": dict(limits or {})}
+    resources = {"requests": dict(requests or {}), "limits": dict(limits or {})}
+    spec["containers"] = [{"resources": resources, **container} for container in spec["containers"]]
     return start_pod(api, node_name, spec)
 
 

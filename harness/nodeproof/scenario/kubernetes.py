@@ -3,7 +3,15 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.actions.workloads import Workload, preferring, using_pvc, witness_fields, workload
+from nodeproof.actions.workloads import (
+    CAST_GRACE_S,
+    Cast,
+    Workload,
+    preferring,
+    using_pvc,
+    witness_fields,
+    workload,
+)
 from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates
 from nodeproof.model.cluster import (
     NOT_READY,
