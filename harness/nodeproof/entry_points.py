@@ -38,7 +38,12 @@ def _order(entry: EntryPoint) -> tuple[str, str]:
 
 
 def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    """Return the name and version of an entry point's package; its module if the metadata is incomplete."""
+    try:
+        name, version = (entry.dist.name, entry.dist.version) if entry.dist else ("", "")
+    except Exception:  # an interrupted installation leaves no METADATA
+        return entry.value
+    return f"{name} {version}" if name else entry.value
 
 
 def _load(entry: EntryPoint, registry: Collection[str]) -> Plugin:

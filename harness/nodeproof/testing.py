@@ -2,6 +2,8 @@
 
 A test module imports all of this module, and defines the fixtures `machine` and `fault`:
 
+    import pytest
+    from acme_faults import DiskFull
     from nodeproof.testing import *
 
     @pytest.fixture(scope="module")
@@ -58,8 +60,10 @@ def machine_of_new_lab(kind: str = DEFAULT_KIND.name, nodes: int = 2) -> Iterato
 @contextmanager
 def healed_at_end(fault: Fault, machine: Machine) -> Iterator[Fault]:
     """Yield a fault, heal it in any case, and check that it is healed."""
-    yield fault
-    fault.heal(machine)
+    try:
+        yield fault
+    finally:
+        fault.heal(machine)
     assert becomes(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
 
 

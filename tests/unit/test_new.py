@@ -9,6 +9,7 @@ import pytest
 
 from nodeproof import new, proc
 from nodeproof.cli import main
+from nodeproof.model.problem import Problem
 from tests.plugins import run_python
 
 TOP = Path(__file__).resolve().parents[2]
@@ -101,6 +102,41 @@ def test_second_scenario_of_a_folder_shares_its_settings(tmp_path: Path) -> None
     new.write("scenario", NAME, tmp_path)
     names = [path.name for path in new.write("scenario", "cable-cut", tmp_path)]
     assert names == ["cable-cut.yaml", "test_cable_cut.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\naddopts = -q\n"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\naddopts = '-q'\n"),
+        ("tox.ini", "[pytest]\naddopts = -q\n"),
+        ("setup.cfg", "[tool:pytest]\naddopts = -q\n"),
+    ],
+)
+def test_settings_of_pytest_are_not_hidden(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / name
+    settings.write_text(text)
+    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
+    assert str(settings) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [settings]
+
+    settings.write_text(f"{text}nodeproof_claims = {'claims' if name.endswith('i') else ['claims']}\n")
+    assert "pytest.ini" not in [path.name for path in new.write("scenario", NAME, tmp_path)]
+
+
+def test_unreadable_settings_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pytest.ini").write_bytes(b"\xff")
+    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
+    assert "the example cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["class", "lambda", "json", "pytest"])
+def test_name_of_another_module_is_refused_for_a_fault(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=f"{name} is a keyword or module of Python"):
+        new.write("fault", name, tmp_path)
+    assert new.write("scenario", name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["Power", "power_loss", "../x", "-x", "x-", ""])
