@@ -17,6 +17,7 @@ from nodeproof.faults import Fault
 from nodeproof.faults.memory import Swap
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.settings import KubeletSettings
+from nodeproof.faults.units import READY, UnitUp
 from nodeproof.labs.base.spec import API_ADDRESS
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
@@ -148,6 +149,19 @@ def test_incomplete_heal_is_completed_by_the_next(
     fault.heal(machine)
     assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
     assert not fault.leftovers_on(machine)
+
+
+def test_unit_that_reports_is_injected_from_then_on(lab: LabHandle, machine: Machine) -> None:
+    if "systemd" not in lab.features:
+        pytest.skip("systemd gets the report")
+    path = "/run/nodeproof-test-reported"
+    fault = UnitUp(machine.name, f"sleep 3; touch {path}; {READY}; exec sleep infinity")
+    try:
+        fault.inject(machine)
+        assert _exists(machine, path)
+    finally:
+        fault.heal(machine)
+        command(machine, "rm", "-f", path)
 
 
 def test_unknown_fault_data_is_refused() -> None:
