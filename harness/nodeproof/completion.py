@@ -15,8 +15,8 @@ from nodeproof import cli, plugin
 
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 """What completes files in shtab's scripts (its `shtab.FILE`)."""
-_OF_RUNS = ("run", "plan")
-"""The commands that pass options to pytest unchanged."""
+_PYTEST_COMMANDS = ("run", "plan", "storm", "shrink", "bisect")
+"""The commands that pass options to pytest."""
 
 
 class _Options:
@@ -30,8 +30,9 @@ class _Options:
         return self
 
     def addoption(self, *names: str, **how: Any) -> None:
-        """Add an option."""
-        self._parser.add_argument(*names, **how)
+        """Add an option, unless the command has one of that name."""
+        if not self._parser._option_string_actions.keys() & set(names):
+            self._parser.add_argument(*names, **how)
 
     def addini(self, *_texts: str, **_how: Any) -> None:
         """Ignore a setting of a file."""
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     # shtab leaves out what the help does.
     commands.help = "command"
     for name, subparser in commands.choices.items():
-        if name in _OF_RUNS:
+        if name in _PYTEST_COMMANDS:
             plugin.pytest_addoption(cast("pytest.Parser", _Options(subparser)))
         for action in subparser._actions:
             if action.type is Path:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import sys
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from nodeproof.model.problem import printable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,11 @@ class Plugin:
         )
 
 
-def load_plugins(group: str, registry: Collection[str]) -> tuple[Plugin, ...]:
-    """Import the plugins of a group, whose modules add names to `registry`.
+def load_plugins(group: str, registry: MutableMapping[str, type[T]]) -> tuple[Plugin, ...]:
+    """Import the plugins of a group, whose modules add classes to `registry`.
 
-    An import that fails leaves the others as they are: healing must not depend on every installed package.
+    An import that fails adds nothing, and leaves the others as they are: healing must not depend on every
+    installed package.
     """
     return tuple(_load(entry, registry) for entry in sorted(entry_points(group=group), key=_order))
 
@@ -38,15 +43,23 @@ def _order(entry: EntryPoint) -> tuple[str, str]:
 
 
 def _package(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    """Return the name and version of an entry point's package; its module if the metadata is incomplete."""
+    try:
+        name, version = (entry.dist.name, entry.dist.version) if entry.dist else ("", "")
+    except Exception:  # an interrupted installation leaves no METADATA
+        return entry.value
+    return f"{name} {version}" if name else entry.value
 
 
-def _load(entry: EntryPoint, registry: Collection[str]) -> Plugin:
+def _load(entry: EntryPoint, registry: MutableMapping[str, type[T]]) -> Plugin:
     before = set(registry)
     try:
         entry.load()
     # A module may also call sys.exit.
     except (Exception, SystemExit) as error:
+        for name in set(registry) - before:
+            # Another plugin may import the same module, which then adds it again.
+            sys.modules.pop(registry.pop(name).__module__, None)
         message = " ".join(printable(f"{type(error).__name__}: {error}").split())
         return Plugin(entry.name, _package(entry), error=message)
     return Plugin(entry.name, _package(entry), tuple(sorted(set(registry) - before)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -29,29 +31,60 @@ def render(kind: str, name: str) -> Mapping[str, str]:
             f"{name!r} is not a name", _WHERE, "use lower case, digits and dashes, as in power-loss"
         )
     module = name.replace("-", "_")
+    if kind == "fault" and (keyword.iskeyword(module) or module in (*sys.stdlib_module_names, "pytest")):
+        raise Problem(f"{name} is a keyword or module of Python", _WHERE, "choose another name")
     names = {"name": name, "module": module, "class_name": name.title().replace("-", "")}
     return {
         path.replace("NAME", name).replace("MODULE", module): Template(
-            (_EXAMPLES / f"{path}.txt").read_text()
+            (_EXAMPLES / f"{path}.txt").read_text(encoding="utf-8")
         ).substitute(names)
         for path in _FILES[kind]
     }
 
 
 def write(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write an example into a folder, and return its files; a `pytest.ini` with claims stays.
+    """Write an example into a folder, and return its files; keep a `pytest.ini` that sets `nodeproof_claims`.
 
     Raises:
-        Problem: The name is invalid, or a file exists; nothing was written.
+        Problem: The name is invalid, a file exists, or the folder has settings of pytest elsewhere; nothing
+            was written. Or a file cannot be written.
     """
     files = {folder / path: text for path, text in render(kind, name).items()}
-    ini = folder / _INI
-    if ini in files and ini.exists() and "nodeproof_claims" in ini.read_text():
-        del files[ini]
-    for path in files:
-        if path.exists():
-            raise Problem(f"{path} exists", _WHERE, "choose another name, or another --folder")
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    try:
+        if folder / _INI in files and _has_claims(folder):
+            del files[folder / _INI]
+        for path in files:
+            if path.exists():
+                raise Problem(f"{path} exists", _WHERE, "choose another name, or another --folder")
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise Problem(
+            "the example cannot be written", str(folder), "choose another --folder", str(error)
+        ) from error
     return list(files)
+
+
+def _has_claims(folder: Path) -> bool:
+    """Return whether pytest finds claims by the settings of a folder.
+
+    Raises:
+        Problem: There are settings without claims, which a new `pytest.ini` would hide.
+        OSError, UnicodeError: They cannot be read.
+    """
+    for name, section in (
+        ("pytest.toml", "[pytest]"),
+        (_INI, "[pytest]"),
+        ("pyproject.toml", "[tool.pytest"),
+        ("tox.ini", "[pytest]"),
+        ("setup.cfg", "[tool:pytest]"),
+    ):
+        path = folder / name
+        if path.is_file() and section in (text := path.read_text(encoding="utf-8")):
+            if "nodeproof_claims" in text:
+                return True
+            raise Problem(
+                "pytest's settings name no claims", str(path), "add nodeproof_claims = claims to them"
+            )
+    return False

@@ -2,6 +2,8 @@
 
 A test module imports all of this module, and defines the fixtures `machine` and `fault`:
 
+    import pytest
+    from acme_faults import DiskFull
     from nodeproof.testing import *
 
     @pytest.fixture(scope="module")
@@ -20,6 +22,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import getattr_static
+
+import pytest
 
 from nodeproof import terminal
 from nodeproof.artifacts.components import obtain
@@ -36,6 +41,7 @@ __all__ = [
     "machine_of_new_lab",
     "test_fault_is_available_and_not_present_by_itself",
     "test_fault_is_healed_by_a_copy_from_its_stored_data",
+    "test_fault_is_healed_by_its_leftovers",
     "test_fault_is_idempotent",
     "test_healing_without_injection_changes_nothing",
 ]
@@ -58,8 +64,10 @@ def machine_of_new_lab(kind: str = DEFAULT_KIND.name, nodes: int = 2) -> Iterato
 @contextmanager
 def healed_at_end(fault: Fault, machine: Machine) -> Iterator[Fault]:
     """Yield a fault, heal it in any case, and check that it is healed."""
-    yield fault
-    fault.heal(machine)
+    try:
+        yield fault
+    finally:
+        fault.heal(machine)
     assert becomes(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
 
 
@@ -87,7 +95,8 @@ def test_healing_without_injection_changes_nothing(fault: Fault, machine: Machin
     assert machine.boot_id() == boot
 
 
-def test_fault_is_idempotent(fault: Fault, machine: Machine) -> None:
+def check_idempotence(fault: Fault, machine: Machine) -> None:
+    """Inject a fault twice and heal it twice, and check what its probes see. Raises MachineError."""
     fault.inject(machine)
     fault.inject(machine)
     assert becomes(lambda: fault.is_injected(machine), INJECT_TIMEOUT_S)
@@ -97,6 +106,26 @@ def test_fault_is_idempotent(fault: Fault, machine: Machine) -> None:
     fault.heal(machine)
     assert becomes(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
     assert not first_answer(lambda: fault.is_injected(machine))
+
+
+def test_fault_is_idempotent(fault: Fault, machine: Machine) -> None:
+    check_idempotence(fault, machine)
+
+
+def test_fault_is_healed_by_its_leftovers(fault: Fault, machine: Machine) -> None:
+    """A sweep knows a fault without a ledger by its `leftovers_on` alone."""
+    if getattr_static(fault, "leftovers_on") is vars(Fault)["leftovers_on"]:
+        pytest.skip(f"{fault.name} names no leftovers")
+    assert not fault.leftovers_on(machine)
+    fault.inject(machine)
+    assert becomes(lambda: fault.is_injected(machine), INJECT_TIMEOUT_S)
+
+    leftovers = fault.leftovers_on(machine)
+    assert leftovers
+    for leftover in leftovers:
+        leftover.heal(machine)
+    assert becomes(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
+    assert not fault.leftovers_on(machine)
 
 
 def test_fault_is_healed_by_a_copy_from_its_stored_data(fault: Fault, machine: Machine) -> None:

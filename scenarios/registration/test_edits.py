@@ -16,10 +16,10 @@ def test_node_capacity_is_110_pods_by_default(lab: Lab, claim: Expectations) -> 
         claim("capacity.max-pods").expect_later(checks.default_of("maxPods"))
 
 
-@needs(nodes=2, faulted=1, duration_s="16R + 7")
+@needs(nodes=2, faulted=1, duration_s="16R + 12")
 def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet starts with taints for an existing Node, and with taints for one that it may not create."""
-    max_pods = claim("capacity.max-pods")
+    max_pods, not_reconciled = claim("capacity.max-pods"), claim("registration.with-taints-not-reconciled")
     node, absence_window = lab.target, windows.absence(lab.quiet_s)
     # Longer than the longest time after which a kubelet registers again once its Node is missing.
     unregistered_s = lab.configuration["U"] + 10.0
@@ -37,8 +37,10 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
         )
         with lab.inject(with_taints) as restart:
             max_pods.expect(per_core_limit, within=windows.up_to(UP_S), after=restart.requested_at)
-            claim("registration.with-taints-not-reconciled").never(
-                late_taint, throughout=absence_window, after=restart.requested_at
+            # A slow machine may restart for longer than the absence lasts.
+            not_reconciled.never(late_taint, throughout=absence_window, after=per_core_limit)
+            not_reconciled.expect_later(
+                checks.counted(late_taint, 0, 0, after=restart.requested_at, until=restart.healing_at)
             )
         without_registration = faults.kubelet_settings(
             node, registerNode=False, registerWithTaints=[LATE], podsPerCore=2, maxPods=cores + 1

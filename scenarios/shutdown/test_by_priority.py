@@ -13,6 +13,8 @@ EMPTY = 500
 ALL_S = sum(seconds for priority, seconds in PERIODS.items() if priority != EMPTY)
 BELOW, BETWEEN, CRITICAL = -10, 5000, "system-node-critical"
 GRACE_S, TOLERATION_S, SOON_S = 300, 300, 15
+END_S = 30
+"""How long the last pods may take to end after the shutdown: a slow runtime kills them after their period."""
 AT_ONCE = windows.formula("within", "4", "-4 - slack", "4 + slack")
 """A runtime may deliver signals this far apart although it got them at the same time."""
 
@@ -33,8 +35,11 @@ def test_shutdown_stops_pods_from_lowest_to_highest_priority(lab: Lab, claim: Ex
     with lab.record():
         pods = lab.run(actions.run_witnesses(*map(unresponsive_pod, class_names), on=node))
         with lab.inject(faults.cancelled_shutdown(node)) as fault:
-            longest = windows.up_to(ALL_S + PERIODS[EMPTY] + SOON_S)
-            lab.wait_for(cancellation.after(fault.requested_at, longest))
+            longest_s = ALL_S + PERIODS[EMPTY] + SOON_S
+            lab.wait_for(cancellation.after(fault.requested_at, windows.up_to(longest_s)))
+            for pod in pods:
+                end = pod.became({"status": {"phase": "Failed"}})
+                lab.wait_for(end.after(fault.requested_at, windows.up_to(longest_s + END_S)))
             lab.collect(*pods)
 
     below, lowest, thousand, between, ten, hundred, critical = pods

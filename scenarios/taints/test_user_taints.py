@@ -46,7 +46,11 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
 
 
 def expect_late_pods_evicted(lab: Lab, claim: Expectations) -> None:
-    """Expect the same of pods that are bound to the node when it has the taint already."""
+    """Expect the same of pods that are bound to the node when it has the taint already.
+
+    If the kubelet rejects the first one (TaintToleration) before it is deleted, its removal is the deletion:
+    a failed pod has no grace period (pkg/registry/core/pod/strategy.go, CheckGracefulDelete).
+    """
     late, finite = (
         lab.run(actions.bound_pod(to=lab.target, tolerations=tolerations))
         for tolerations in ([], [tolerates(KEY, LATE_S)])

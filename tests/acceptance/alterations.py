@@ -93,7 +93,7 @@ def startup_taints_are_reconciled(cluster: Cluster) -> None:
     api.patch(node(name), taint)
     cluster.until_injected("node-deleted")
     cluster.until(lambda: api.get(node(name)))
-    pause(SLACK_S)
+    # One watch delivers the creation and the taint: their order is known.
     api.patch(node(name), taint)
     cluster.over.wait()
     api.patch(node(name), {"spec": {"taints": None}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,12 @@ import yaml
 from nodeproof.audit.running import CLAIMS, TOLERATIONS
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.handle import LabHandle
+from tests.acceptance.accounts import account, with_user
 from tests.acceptance.command import CompletedCommand, nodeproof
 from tests.waiting import eventually
 
 Json = Any
 NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 ABOUT_PROBLEMS = {
     "cidr.unique",
     "conditions.pressure-unknown-when-unreachable",
@@ -38,32 +36,10 @@ def kubeconfig(
     served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Write a kubeconfig of a user who has the rights that `--rbac` prints, and no other."""
-    folder, api = tmp_path_factory.mktemp("audit"), altered_whole.cluster.api
+    folder = tmp_path_factory.mktemp("audit")
     role = yaml.safe_load(nodeproof("audit", "--rbac", "--allow-nodes-proxy", cwd=folder).stdout)
-    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": "default"}
-    role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-    created = {
-        ACCOUNTS: {"metadata": {"name": NAME}},
-        ROLES: role,
-        BINDINGS: {"metadata": {"name": NAME}, "subjects": [subject], "roleRef": role_ref},
-    }
-    for path, body in created.items():
-        api.create(path, body)
-    token = api.create(f"{ACCOUNTS}/{NAME}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    yield with_user(served, folder / "kubeconfig", {"token": token})
-    for path in created:
-        api.delete(f"{path}/{NAME}")
-
-
-def with_user(served: Path, path: Path, user: Mapping[str, str], server: str = "") -> Path:
-    """Write a kubeconfig with another user, and another server if one is given."""
-    content = yaml.safe_load(served.read_text())
-    content["users"] = [{"name": entry["name"], "user": dict(user)} for entry in content["users"]]
-    for entry in content["clusters"]:
-        entry["cluster"]["server"] = server or entry["cluster"]["server"]
-    path.write_text(yaml.safe_dump(content))
-    path.chmod(0o600)
-    return path
+    with account(served, altered_whole, folder, role) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from nodeproof.cluster.resources import node
 from nodeproof.cluster.workloads import IMAGE
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.labs.client.handle import LabHandle
+from tests.acceptance.accounts import account
 from tests.acceptance.command import nodeproof
-from tests.acceptance.test_audit import ACCOUNTS, BINDINGS, ROLES, with_user, writes_by
+from tests.acceptance.test_audit import writes_by
 from tests.waiting import eventually
 
 Json = Any
@@ -27,23 +27,8 @@ POD_TIMEOUT_S = 60.0
 FUTURE = "2099-01-31T18:00:00+00:00"
 
 
-@contextmanager
-def account(served: Path, lab: LabHandle, folder: Path, name: str, *rules: Json) -> Iterator[Path]:
-    """Write a kubeconfig of a user who has exactly these rights, until the context ends."""
-    api, group = lab.cluster.api, "rbac.authorization.k8s.io"
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
-    role_ref = {"apiGroup": group, "kind": "ClusterRole", "name": name}
-    created = {
-        ACCOUNTS: {"metadata": {"name": name}},
-        ROLES: {"metadata": {"name": name}, "rules": rules},
-        BINDINGS: {"metadata": {"name": name}, "subjects": [subject], "roleRef": role_ref},
-    }
-    for path, body in created.items():
-        api.create(path, body)
-    token = api.create(f"{ACCOUNTS}/{name}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    yield with_user(served, folder / "kubeconfig", {"token": token})
-    for path in created:
-        api.delete(f"{path}/{name}")
+def role(name: str, *rules: Json) -> Json:
+    return {"metadata": {"name": name}, "rules": rules}
 
 
 def rule(group: str, verb: str, *resources: str) -> Json:
@@ -56,7 +41,7 @@ def other_user(
 ) -> Iterator[Path]:
     """Write a kubeconfig of a second user, who has the rights that `mark` names when it is refused."""
     rules = rule("", "get", "namespaces"), rule("", "list", "nodes"), rule("", "patch", "nodes")
-    with account(served, altered_whole, tmp_path_factory.mktemp("mark"), NAME, *rules) as kubeconfig:
+    with account(served, altered_whole, tmp_path_factory.mktemp("mark"), role(NAME, *rules)) as kubeconfig:
         yield kubeconfig
 
 
@@ -69,7 +54,7 @@ def planner(served: Path, whole_lab: LabHandle, tmp_path: Path) -> Iterator[Path
         rule("", "create", "pods/eviction"),
         rule("policy", "list", "poddisruptionbudgets"),
     )
-    with account(served, whole_lab, tmp_path, PLANNER, *rules) as kubeconfig:
+    with account(served, whole_lab, tmp_path, role(PLANNER, *rules)) as kubeconfig:
         yield kubeconfig
 
 

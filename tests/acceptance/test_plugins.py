@@ -67,4 +67,4 @@ def test_written_scenario_conforms(tmp_path: Path) -> None:
 def test_written_fault_passes_the_contract(tmp_path: Path) -> None:
     new.write("fault", "power-loss", tmp_path)
     process = run_python(tmp_path / "power-loss", "-m", "pytest", "-q", timeout_s=TIMEOUT_S)
-    assert "4 passed" in process.stdout, process
+    assert "5 passed" in process.stdout, process

@@ -30,6 +30,7 @@ from nodeproof.actions.workloads import (
     Workload,
     disruption_budget,
     new_namespace,
+    run_cast,
     service,
     workload,
 )
@@ -283,6 +284,18 @@ def test_workload_is_removed_with_its_pods(stage: Lab, lab: LabHandle, of: Kind)
     lab.tidy()
     assert not _is_there(lab, path)
     assert eventually(lambda: not _pods_of(lab, deployed), UP_TIMEOUT_S)
+    assert lab.safety.ledger.unfinished() == []
+
+
+def test_cast_is_removed_by_another_process(stage: Lab, lab: LabHandle) -> None:
+    """One of its pods is in kube-system, where only the ledger knows it."""
+    first, second, *_ = sorted(lab.fleet.node_names())
+    cast = stage.run(run_cast(on=first, namesake_on=second))
+    _heal_in_another_process(lab)
+    left = [
+        member for member in (*cast.pods, cast.namesake) if _is_there(lab, pod(member.namespace, member.name))
+    ]
+    assert left == []
     assert lab.safety.ledger.unfinished() == []
 
 

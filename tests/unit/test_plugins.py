@@ -61,6 +61,25 @@ def test_installed_fault_is_registered_beside_a_broken_plugin(folder: Path) -> N
     ], process
 
 
+@pytest.mark.parametrize("code", [LEFT_FILE, "import acme_files\n"], ids=["own fault", "of another plugin"])
+def test_plugin_that_raises_after_a_registration_adds_nothing(folder: Path, code: str) -> None:
+    (folder / "acme_broken.py").write_text(code.replace("left-file", "half-file") + BROKEN)
+    process = run_python(folder, "-c", f"{KINDS}print(*sorted({{'half-file', 'left-file'}} & FAULTS.keys()))")
+    assert process.stdout.splitlines() == [
+        ERROR,
+        "plugin files of acme-files 1.2: left-file",
+        "True",
+        "True",
+        "left-file",
+    ], process
+
+
+def test_plugin_of_an_incomplete_package_is_reported_by_its_module(folder: Path) -> None:
+    (folder / "acme_broken-1.2.dist-info" / "METADATA").unlink()
+    process = run_python(folder, "-c", KINDS)
+    assert process.stdout.splitlines()[0] == ERROR.replace("acme-broken 1.2", "acme_broken"), process
+
+
 def test_plan_names_the_fault_of_a_plugin_and_warns_of_the_broken_one(folder: Path) -> None:
     (folder / "test_files.py").write_text(SCENARIO)
     process = run_python(folder, "-m", "nodeproof.cli", "plan", "test_files.py")

@@ -12,7 +12,6 @@ from typing import cast
 
 import pytest
 
-from nodeproof.faults import faults_on
 from nodeproof.faults.units import KubeProxy
 from nodeproof.labs.base.pki import Authority
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
@@ -69,8 +68,8 @@ def shell(*files: str, is_process: bool = True) -> Shell:
 
 
 def test_leftover_kube_proxy_is_recognised_by_its_name() -> None:
-    assert FAULT in faults_on(shell("/run/nodeproof-kube-proxy-0a1b2c3d"))
-    assert not [fault for fault in faults_on(shell("/run/nodeproof-state")) if isinstance(fault, KubeProxy)]
+    assert KubeProxy.leftovers_on(shell("/run/nodeproof-kube-proxy-0a1b2c3d")) == [FAULT]
+    assert not KubeProxy.leftovers_on(shell("/run/nodeproof-state"))
 
 
 def test_node_has_at_most_one_kube_proxy_if_its_host_can_start_it() -> None:

@@ -154,30 +154,37 @@ def join(
     return Action(f"{name} joins", do)
 
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S, _TRY_TIMEOUT_S = 60.0, 90.0
+_STARTS_S, _RUNS_S = 40, 10
+"""How long a tried kubelet may take until it has started, and how long it must run after that (s)."""
 _STILL_RUNS, _UNDECIDED = 124, 125
-"""Exit statuses of `_TRY`: the kubelet kept running; it neither started nor ended in time."""
+"""Exit statuses of `_TRY`: the kubelet kept running; it could not be tried, or did not start in time."""
 _SETTINGS, _HOME = "/run/nodeproof-tried.json", "/run/nodeproof-tried"
 _TRY = f"""
-cat >{_SETTINGS} && : >{_HOME}.log || exit
-"$@" >>{_HOME}.log 2>&1 &
+starts_s=$1 runs_s=$2; shift 2
+cat >{_SETTINGS} && : >{_HOME}.log || exit {_UNDECIDED}
+timeout --kill-after=5 "$((starts_s + 2 * runs_s))" "$@" >>{_HOME}.log 2>&1 &
 runs() {{ kill -0 $! 2>/dev/null; }}
 started() {{ grep -q "Started kubelet" {_HOME}.log; }}
-for _ in {{1..80}}; do started || ! runs && break; sleep 0.5; done
-if started && runs; then timeout 10 tail --pid=$! -f /dev/null; fi
+until started || ! runs || [ "$SECONDS" -ge "$starts_s" ]; do sleep 0.5; done
+if started && runs; then timeout "$runs_s" tail --pid=$! -f /dev/null; fi
 if runs; then
-    kill $!
     started && status={_STILL_RUNS} || status={_UNDECIDED}
+    kill $!
+    wait $!
+else
+    wait $!
+    status=$?
+    # These are of timeout(1): it ended the kubelet, or could not run it.
+    case $status in 12[4-7]) status={_UNDECIDED} ;; esac
 fi
-wait $!
-: "${{status:=$?}}"
 sed '/^goroutine /,$d' {_HOME}.log | tail -n 5
 exit "$status"
 """
-"""Tries a kubelet, whose settings are on standard input.
+"""Tries a kubelet: the arguments are both times (s) and its command; its settings are on standard input.
 
 It checks most settings before it logs that it started (RunKubelet in cmd/kubelet/app/server.go), which takes
-long on a busy machine, and the others within 10 s.
+long on a busy machine, and the others soon after that.
 """
 _ALONE: Json = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -263,6 +270,7 @@ def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: J
         settings = json.dumps({**_ALONE, **kubelet})
         prefix = _CGROUP_V1 if on_cgroup_v1 else ()
         argv = [
+            *("bash", "-c", _TRY, "bash", str(_STARTS_S), str(_RUNS_S)),
             *prefix,
             program,
             f"--config={_SETTINGS}",
@@ -270,10 +278,11 @@ def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: J
             f"--cert-dir={_HOME}",
             *flags,
         ]
-        completed = machine.run(["bash", "-c", _TRY, "bash", *argv], timeout_s=_TIMEOUT_S, stdin=settings)
+        completed = machine.run(argv, timeout_s=_TRY_TIMEOUT_S, stdin=settings)
         if completed.status == _UNDECIDED:
-            what = "a kubelet neither started nor ended within 40 s"
-            raise Problem(what, name, "run the scenario again on an idle host", completed.stdout)
+            what = f"a kubelet could not be tried, or neither started nor ended within {_STARTS_S} s"
+            output = completed.stdout + completed.stderr
+            raise Problem(what, name, "run the scenario again on an idle host", output)
         status = None if completed.status == _STILL_RUNS else completed.status
         value = {"status": status, "output": completed.stdout}
         return context.observed(f"end of a kubelet {' '.join([*flags, *kubelet])}", name, value, requested_t)

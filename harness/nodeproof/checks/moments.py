@@ -375,6 +375,11 @@ def is_on_our_clock(moment: Moment) -> bool:
     return all(not resources(part) and "by" not in part.args for part in parts(moment))
 
 
+def is_watched(moment: Moment) -> bool:
+    """Return whether a moment is read from watches alone: it occurred at its time or before."""
+    return bool(resources(moment)) and not is_computed(moment)
+
+
 def come_in_order(one: Moment, other: Moment) -> bool:
     """Return whether both moments are read from one watch or one log, which has them in order."""
     if any(witnessed.is_witnessed(part) for moment in (one, other) for part in parts(moment)):

@@ -90,10 +90,11 @@ def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, u
         return replace(measurement, reason=f"{reason}, at most {high} expected", finding="deviates")
     if count_max < low:
         return replace(measurement, reason=f"{reason}, at least {low} expected", finding="lacks")
+    possible = count_max - _count_before(times, event, after, Span(within.since_t - slack_s, within.since_t))
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
-    unable = "" if count_max else moments.vacuous(history, event, certain)
+    unable = "" if possible else moments.vacuous(history, event, certain)
     doubt = f"and could not occur: {unable}" if unable else ""
-    if not unable and (count_min < low or count_max > high):
+    if not unable and (count_min < low or possible > high):
         doubt = f"{count_max} including those within the slack of an end"
     if doubt:
         return replace(measurement, reason=f"{reason}, {doubt}", measured=None, code="gap")
@@ -102,6 +103,16 @@ def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, u
 
 def _count(times: list[float], within: Span, slack_s: float) -> int:
     return sum(within.since_t - slack_s <= t <= within.until_t + slack_s for t in times)
+
+
+def _count_before(times: list[float], event: Moment, after: Moment, ahead: Span) -> int:
+    """Return how many of the events just before a moment certainly occurred before it.
+
+    A watch delivers nothing before it occurs, and an action of the harness has no later time than its record.
+    """
+    if not moments.is_on_our_clock(after) or not moments.is_watched(event):
+        return 0
+    return sum(ahead.since_t <= t < ahead.until_t for t in times)
 
 
 _MOST_UNSURE = 0.25

@@ -13,7 +13,7 @@ from nodeproof.entry_points import load_plugins
 from nodeproof.faults.fault import FAULTS, Fault
 from nodeproof.machines.machine import CONTROL_PLANE, Shell
 
-__all__ = ["FAULTS", "PLUGINS", "Fault", "classes_for", "faults_on", "plugin_errors"]
+__all__ = ["FAULTS", "PLUGINS", "Fault", "classes_for", "plugin_errors"]
 
 # Leftovers are healed in this order: a pending shutdown first, as it ends the machine.
 for _name in sorted(
@@ -26,11 +26,6 @@ def classes_for(machine: Shell) -> list[type[Fault]]:
     """Return the faults that such a machine may have, those of plugins last."""
     is_node = machine.name != CONTROL_PLANE
     return [fault for fault in FAULTS.values() if ("node" in fault.places) is is_node]
-
-
-def faults_on(machine: Shell) -> list[Fault]:
-    """Return the faults whose named leftovers are on a machine. Raises MachineError."""
-    return [leftover for fault in classes_for(machine) for leftover in fault.leftovers_on(machine)]
 
 
 def plugin_errors() -> list[str]:

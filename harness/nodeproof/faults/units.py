@@ -20,7 +20,8 @@ systemctl start "$0"
 # Kubelet and runtime have priority: each service has a weight of 100.
 _START = """
 systemctl --quiet is-active "$0" || systemd-run --quiet --collect --expand-environment=no --unit="$0" \\
-    --service-type=exec --property=TasksMax=infinity --property=CPUWeight=20 sh -c "$1"
+    --service-type="$2" --property=NotifyAccess=all --property=TasksMax=infinity --property=CPUWeight=20 \\
+    sh -c "$1"
 """
 # Stopping a missing unit fails; the probes ask the kernel whether it is gone.
 _STOP = """
@@ -28,6 +29,8 @@ systemctl stop "$0" 2>/dev/null
 systemctl reset-failed "$0" 2>/dev/null
 true
 """
+READY = "systemd-notify --ready"
+"""The command by which a script reports that it is in effect; systemd-run waits for it (Type=notify)."""
 _UNIT_NAME = re.compile(r"^nodeproof-up-([0-9a-f]{8})\.service\b", re.MULTILINE)
 HEALTH_PORT = 10256
 """The port of kube-proxy's health check (pkg/proxy/apis/config/v1alpha1/defaults.go)."""
@@ -100,8 +103,8 @@ class UnitDown(Fault):
 class UnitUp(Fault):
     """Service on `node` that runs `script` in a shell; healing stops it with all processes that it started.
 
-    It ends with a power cycle. The script should leave no files, however it ends: they are not removed. Needs
-    the feature `systemd`.
+    A script that runs `systemd-notify --ready` is injected from then on. It ends with a power cycle. The
+    script should leave no files, however it ends: they are not removed. Needs the feature `systemd`.
     """
 
     name = "unit-up"
@@ -125,7 +128,8 @@ class UnitUp(Fault):
         return "" if has_systemd else f"{self.node} has no systemd"
 
     def inject(self, machine: Shell) -> None:
-        self.run(machine, ["sh", "-c", _START, self._unit, self.script])
+        service_type = "notify" if READY in self.script else "exec"
+        self.run(machine, ["sh", "-c", _START, self._unit, self.script, service_type])
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the kernel has processes of the unit."""

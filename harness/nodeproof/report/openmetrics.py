@@ -40,7 +40,7 @@ def render(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> bytes:
     for run, setup in zip(runs, setups, strict=True):
         if setups.count(setup) > 1:
             message = f"two runs have the set-up {' '.join(filter(None, setup))}"
-            raise Problem(message, str(run.run), "name one of them")
+            raise Problem(message, str(run.run), "pass only one of them")
     registry = CollectorRegistry()
     registry.register(_Runs(runs, claims))
     return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from queue import SimpleQueue
@@ -47,6 +48,7 @@ class Notifier:
         """The node id of the current scenario."""
         self._events: SimpleQueue[Mapping[str, Json] | None] = SimpleQueue()
         self._errors: list[str] = []
+        self._end_t = float("inf")
         self._thread = threading.Thread(target=self._send_all, daemon=True)
         if self._argv:
             self._thread.start()
@@ -63,21 +65,27 @@ class Notifier:
         self.send(_EVENTS[step], scenario=self.scenario, **facts)
 
     def close(self) -> None:
-        """Wait `NOTIFY_TIMEOUT_S` at most until all events are sent; print one line if some were not."""
+        """Wait `NOTIFY_TIMEOUT_S` at most until all events are sent; print one line if some were not.
+
+        A command that still runs then is ended.
+        """
         if not self._argv:
             return
+        self._end_t = time.monotonic() + NOTIFY_TIMEOUT_S
         self._events.put(None)
-        self._thread.join(NOTIFY_TIMEOUT_S)
-        errors = list(self._errors)
-        if self._thread.is_alive():
-            errors.append(f"not all events were sent within {NOTIFY_TIMEOUT_S:g} s")
-        if errors:
-            self._say(f"{OPTION}: {len(errors)} failed: {errors[-1]}")
+        self._thread.join()
+        if self._errors:
+            self._say(f"{OPTION}: {len(self._errors)} failed: {self._errors[-1]}")
 
     def _send_all(self) -> None:
         while (event := self._events.get()) is not None:
+            left_s = min(NOTIFY_TIMEOUT_S, self._end_t - time.monotonic())
+            if left_s <= 0.0:
+                self._errors.append(f"not all events were sent within {NOTIFY_TIMEOUT_S:g} s")
+                continue
             try:
-                line = json.dumps(redact.value(event)) + "\n"
-                proc.run(self._argv, timeout_s=NOTIFY_TIMEOUT_S, stdin=line)
+                proc.run(self._argv, timeout_s=left_s, stdin=json.dumps(redact.value(event)) + "\n")
             except Exception as error:  # whatever a command does, the next event is sent
-                self._errors.append(" ".join(str(error).split()))
+                # The command's arguments may hold a token.
+                message = str(error).replace(" ".join(self._argv), self._argv[0])
+                self._errors.append(" ".join(redact.text(message).split()))
