@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 from nodeproof import extras, new, terminal
 from nodeproof.model.problem import ENVIRONMENT, OutsideError, Problem
-from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+from nodeproof.run_options import Argument, run_options
 
-Json = Any
 DEFAULT_RUN = Path("reports/out/latest")
 _START = """\
 Nodeproof tests whether a Kubernetes cluster behaves as the Kubernetes "Nodes" page documents.
@@ -40,13 +38,6 @@ Write a scenario for a claim, and run it:
 
 All commands: nodeproof --help
 """
-
-
-class Argument:
-    """The arguments of argparse's `add_argument`."""
-
-    def __init__(self, *names: str, **how: Json) -> None:
-        self.names, self.how = names, how
 
 
 @dataclass(frozen=True)
@@ -108,11 +99,7 @@ _LAST_RUN = Argument(
 )
 _RUNS = Argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
 _CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
-_COMPONENTS = (
-    Argument("--kubernetes-version", default="", help=f"default {DEFAULT_KUBERNETES_VERSION}"),
-    Argument("--components", default="build", help="'build', or a folder with the executables"),
-    Argument("--source", metavar="DIR", default="", help="checkout of Kubernetes to build instead"),
-)
+_COMPONENTS = run_options("--kubernetes-version", "--components", "--source")
 _INVENTORY = Argument("--cluster", metavar="FILE", type=Path, required=True, help="inventory of the cluster")
 COMMANDS = (
     Command(
@@ -289,40 +276,9 @@ COMMANDS = (
             Argument("--lab", default="", help="kind of lab; default: process nodes"),
             Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
             Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
-            Argument(
-                "--topology",
-                metavar="FILE",
-                default="",
-                help="file that lists the nodes, instead (infra/topology)",
-            ),
-            Argument(
-                "--node-versions",
-                metavar="VERSIONS",
-                default="",
-                help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 "
-                "(repeated as needed)",
-            ),
-            Argument(
-                "--upgrade-to",
-                metavar="VERSION",
-                default="",
-                help="version, or folder with executables, that faults upgrade the control plane to",
-            ),
+            *run_options("--topology", "--node-versions", "--upgrade-to"),
             Argument("--profile", default="fast", help="timing of the components; default fast"),
-            Argument(
-                "--feature-gates",
-                action="append",
-                default=[],
-                metavar="GATES",
-                help="feature gates of all components that know them, such as A=true,B=false",
-            ),
-            Argument(
-                "--set",
-                action="append",
-                default=[],
-                metavar="COMPONENT.FLAG=VALUE",
-                help="flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE",
-            ),
+            *run_options("--feature-gates", "--set"),
             *_COMPONENTS,
         ),
         group=LAB,
