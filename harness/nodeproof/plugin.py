@@ -39,6 +39,16 @@ SETTINGS: Mapping[str, Any] = {
     "nodeproof_out": {"help": "folder of runs", "default": DEFAULT_OUT},
 }
 """The settings in pytest's configuration, with the arguments of `addini`."""
+_MARKERS = (
+    "claims(*ids): the claims of the catalogue that a scenario judges",
+    "needs(nodes=2, faulted=0, zones=1, features=(), profile='', duration_s='', isolation='zone'): what "
+    "a scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
+    "many nodes its faults may affect (for several zones: in each zone), `profile` the only profile "
+    "that proves it, `isolation` whether other scenarios may run in other zones of its lab",
+    "standing(fault, *args, **kwargs): a fault that is injected before the scenario begins",
+    "machine: set automatically on a scenario that needs a virtual machine",
+    "skew: set automatically on a scenario that must also hold with older kubelets",
+)
 _FOLDER = pytest.StashKey[Path]()
 
 
@@ -55,23 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and replace a missing path by the shipped scenarios."""
     if config.getoption("shipped") and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(catalogue.scenarios_dir())]
-    config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
-    config.addinivalue_line(
-        "markers",
-        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', duration_s='', isolation='zone'): what "
-        "a scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
-        "many nodes its faults may affect (for several zones: in each zone), `profile` the only profile "
-        "that proves it, `isolation` whether other scenarios may run in other zones of its lab",
-    )
-    config.addinivalue_line(
-        "markers", "standing(fault, *args, **kwargs): a fault that is injected before the scenario begins"
-    )
-    config.addinivalue_line(
-        "markers", "machine: set automatically on a scenario that needs a virtual machine"
-    )
-    config.addinivalue_line(
-        "markers", "skew: set automatically on a scenario that must also hold with older kubelets"
-    )
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
 
 
 @pytest.hookimpl(wrapper=True)
