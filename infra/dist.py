@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nodeproof import proc
-from nodeproof.commands import ENVIRONMENT
+from nodeproof.model.problem import ENVIRONMENT
 from nodeproof.waiting import wait_until
 from tests.golden_runs import thawed_run
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
-
-import pytest
+from typing import Any
 
 from infra.tables import GENERATED, table
 from nodeproof import cli, plugin
-from nodeproof.cli import Argument, Command
+from nodeproof.cli import Command
+from nodeproof.run_options import RUN_OPTIONS, Argument
 
 Json = Any
 _MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
@@ -23,10 +22,7 @@ _MAKE_VARIABLES = frozenset({"MAKE", "MAKEFILE_LIST"})
 
 def command_pages() -> Mapping[str, str]:
     """Return the pages, generated from the parsers and the Makefile."""
-    parser = _Parser()
-    plugin.pytest_addoption(cast("pytest.Parser", parser))
-    options = [(f"`{name}{_value(how)}`", str(how.get("help", ""))) for name, how in parser.options.items()]
-    settings = [(f"`{name}`", help_text) for name, help_text in parser.settings.items()]
+    settings = [(f"`{name}`", how["help"]) for name, how in plugin.SETTINGS.items()]
     commands = (
         "Exit codes are in [verdicts.md](verdicts.md#exit-codes), the words of scenarios in "
         "[words.md](words.md), the [options of runs](commands/options.md) and [make](commands/make.md) on "
@@ -35,7 +31,7 @@ def command_pages() -> Mapping[str, str]:
     )
     runs = (
         "For `nodeproof run`, `nodeproof plan` and pytest, beside pytest's own.\n\n"
-        f"{table(('option', 'what'), options)}\n\n"
+        f"{table(('option', 'what'), _rows(RUN_OPTIONS))}\n\n"
         f"In pytest's configuration:\n\n{table(('setting', 'what'), settings)}"
     )
     make = (
@@ -98,23 +94,3 @@ def _value(how: Mapping[str, Json]) -> str:
         return ""
     kind = {int: "N", Path: "PATH"}.get(how.get("type", str), "VALUE")
     return f" {how.get('metavar', kind)}"
-
-
-class _Parser:
-    """A stand-in for pytest's parser that collects the options of a plugin."""
-
-    def __init__(self) -> None:
-        self.options: dict[str, dict[str, Json]] = {}
-        self.settings: dict[str, str] = {}
-
-    def getgroup(self, _name: str, _description: str = "") -> _Parser:
-        """Return the only group."""
-        return self
-
-    def addoption(self, *names: str, **how: Json) -> None:
-        """Collect an option."""
-        self.options[names[-1]] = how
-
-    def addini(self, name: str, help: str, **_how: Json) -> None:
-        """Collect a setting."""
-        self.settings[name] = help

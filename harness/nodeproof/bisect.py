@@ -6,7 +6,6 @@ It runs in a worktree of its own: the user's checkout and its uncommitted change
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from nodeproof import proc
+from nodeproof.artifacts.checkout import git
 from nodeproof.cache import Report
 from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
@@ -23,7 +23,6 @@ GOOD, BAD, SKIP = "good", "bad", "skip"
 """Git's terms for a claim that conforms, one that deviates, and a commit that cannot be judged."""
 Judge = Callable[[Path, str], str]
 """Judges a claim on a tree at a commit; returns one of Git's terms."""
-_GIT_TIMEOUT_S = 600.0
 _FIRST_BAD = re.compile(r"^[0-9a-f]{40} is the first bad commit$", re.MULTILINE)
 
 
@@ -44,15 +43,15 @@ def find_first_bad(source: Path, good: str, bad: str, judge: Judge, report: Repo
     commits = {term: _commit(source, revision) for term, revision in ((GOOD, good), (BAD, bad))}
     with _worktree(source, commits[GOOD]) as tree:
         for term, commit in commits.items():
-            _git(tree, "checkout", "--quiet", "--detach", commit)
+            git(tree, "checkout", "--quiet", "--detach", commit)
             if (actual := judge(tree, commit)) != term:
                 message = f"the {term} revision {commit[:12]} is judged {actual}"
                 raise Problem(message, f"--{term}", "choose another revision; its runs are kept")
-        output = _git(tree, "bisect", "start", commits[BAD], commits[GOOD])
+        output = git(tree, "bisect", "start", commits[BAD], commits[GOOD])
         while not _FIRST_BAD.search(output):
             report(output.splitlines()[0])
             output = _step(tree, judge)
-        return _git(tree, "log", "--max-count=1", "--format=%h %s", "refs/bisect/bad")
+        return git(tree, "log", "--max-count=1", "--format=%h %s", "refs/bisect/bad")
 
 
 def judge_by_runs(claim: str, out: Path, options: Sequence[str]) -> Judge:
@@ -94,9 +93,9 @@ def term_of(run: Path, claim: str) -> str:
 
 def _step(tree: Path, judge: Judge) -> str:
     """Judge the commit that Git chose; return what Git says next. Raises Problem."""
-    term = judge(tree, _git(tree, "rev-parse", "HEAD"))
+    term = judge(tree, git(tree, "rev-parse", "HEAD"))
     try:
-        return _git(tree, "bisect", term)
+        return git(tree, "bisect", term)
     except proc.CommandFailed as failed:
         message = "only commits that cannot be judged are left"
         raise Problem(message, "git bisect", "judge one of them yourself", failed.output) from failed
@@ -107,23 +106,18 @@ def _worktree(source: Path, commit: str) -> Iterator[Path]:
     """Yield a new worktree of a repository, and remove it."""
     with tempfile.TemporaryDirectory(prefix="nodeproof-bisect-") as folder:
         tree = Path(folder).resolve() / "kubernetes"
-        _git(source, "worktree", "add", "--quiet", "--detach", str(tree), commit)
+        git(source, "worktree", "add", "--quiet", "--detach", str(tree), commit)
         try:
             yield tree
         finally:
-            _git(source, "worktree", "remove", "--force", str(tree))
+            git(source, "worktree", "remove", "--force", str(tree))
 
 
 def _commit(source: Path, revision: str) -> str:
     try:
-        return _git(source, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        return git(source, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except proc.CommandFailed as failed:
         message = f"the checkout has no revision {revision!r}"
         raise Problem(
             message, f"{SOURCE_OPTION} {source}", "name a commit, branch or tag", failed.output
         ) from failed
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return proc.run(["git", "-C", str(folder), *arguments], timeout_s=_GIT_TIMEOUT_S, env=env).stdout.strip()

@@ -8,18 +8,16 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
 
-from nodeproof import commands, extras, new, terminal
-from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
-from nodeproof.report import commands as readers
+from nodeproof import extras, new, terminal
+from nodeproof.model.problem import ENVIRONMENT, OutsideError, Problem
+from nodeproof.run_options import Argument, run_options
 
-Json = Any
 DEFAULT_RUN = Path("reports/out/latest")
 _START = """\
 Nodeproof tests whether a Kubernetes cluster behaves as the Kubernetes "Nodes" page documents.
@@ -42,13 +40,6 @@ All commands: nodeproof --help
 """
 
 
-class Argument:
-    """The arguments of argparse's `add_argument`."""
-
-    def __init__(self, *names: str, **how: Json) -> None:
-        self.names, self.how = names, how
-
-
 @dataclass(frozen=True)
 class Group:
     """Commands that `nodeproof --help` lists together; `extra` is the extra of the package that they need."""
@@ -67,11 +58,13 @@ RUNS = Group("recorded runs")
 class Command:
     """A subcommand; with `passes_on` it accepts unknown options and passes them to another program.
 
-    `example` is its arguments in the example of its help. With a value of `base_option` it needs no extra.
+    `function` is `module:function` below `nodeproof`, imported when the command runs, so that --help is fast.
+    It gets the parsed arguments, with `passes_on` also the unknown ones, and returns the exit code. `example`
+    is the command's arguments in the example of its help. With a value of `base_option` it needs no extra.
     """
 
     name: str
-    do: Callable[[argparse.Namespace, list[str]], int]
+    function: str
     text: str
     arguments: tuple[Argument, ...] = ()
     about: str = ""
@@ -106,16 +99,12 @@ _LAST_RUN = Argument(
 )
 _RUNS = Argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
 _CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
-_COMPONENTS = (
-    Argument("--kubernetes-version", default="", help=f"default {DEFAULT_KUBERNETES_VERSION}"),
-    Argument("--components", default="build", help="'build', or a folder with the executables"),
-    Argument("--source", metavar="DIR", default="", help="checkout of Kubernetes to build instead"),
-)
+_COMPONENTS = run_options("--kubernetes-version", "--components", "--source")
 _INVENTORY = Argument("--cluster", metavar="FILE", type=Path, required=True, help="inventory of the cluster")
 COMMANDS = (
     Command(
         "audit",
-        commands.audit,
+        "audit.command:run",
         "judge your own cluster by observation alone; writes nothing to it",
         (
             Argument("--kubeconfig", metavar="FILE", default="", help="default: as kubectl"),
@@ -153,7 +142,7 @@ COMMANDS = (
     ),
     Command(
         "mark",
-        commands.mark,
+        "existing.command:mark",
         "mark nodes of your own cluster that may be harmed",
         (
             _INVENTORY,
@@ -171,7 +160,7 @@ COMMANDS = (
     ),
     Command(
         "unmark",
-        commands.unmark,
+        "existing.command:unmark",
         "remove the marks of nodes, whoever set them",
         (_INVENTORY, Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove")),
         group=CLUSTER,
@@ -179,7 +168,7 @@ COMMANDS = (
     ),
     Command(
         "doctor",
-        commands.doctor,
+        "commands:doctor",
         "check whether a lab can start on this machine",
         (
             Argument(
@@ -195,7 +184,7 @@ COMMANDS = (
     ),
     Command(
         "run",
-        commands.run,
+        "commands:run",
         "run scenarios, and write verdicts and the report site",
         (Argument("--no-site", action="store_true", help="write no report site"),),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
@@ -206,7 +195,7 @@ COMMANDS = (
     ),
     Command(
         "storm",
-        commands.storm,
+        "commands:storm",
         "run random faults, and judge what must hold whatever they are",
         (
             Argument("--minutes", type=float, default=5.0, help="about how long; default 5"),
@@ -234,7 +223,7 @@ COMMANDS = (
     ),
     Command(
         "shrink",
-        commands.shrink,
+        "commands:shrink",
         "find the smallest schedule with which a storm still deviates",
         (
             _RUN,
@@ -247,7 +236,7 @@ COMMANDS = (
     ),
     Command(
         "bisect",
-        commands.bisect,
+        "commands:bisect",
         "find the commit of Kubernetes since which a claim deviates",
         (
             Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
@@ -262,7 +251,7 @@ COMMANDS = (
     ),
     Command(
         "plan",
-        commands.plan,
+        "commands:plan",
         "show the planned worker and time of each scenario",
         (
             Argument(
@@ -281,46 +270,15 @@ COMMANDS = (
     ),
     Command(
         "up",
-        commands.up,
+        "commands:up",
         "start a lab for use by hand",
         (
             Argument("--lab", default="", help="kind of lab; default: process nodes"),
             Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
             Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
-            Argument(
-                "--topology",
-                metavar="FILE",
-                default="",
-                help="file that lists the nodes, instead (infra/topology)",
-            ),
-            Argument(
-                "--node-versions",
-                metavar="VERSIONS",
-                default="",
-                help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 "
-                "(repeated as needed)",
-            ),
-            Argument(
-                "--upgrade-to",
-                metavar="VERSION",
-                default="",
-                help="version, or folder with executables, that faults upgrade the control plane to",
-            ),
+            *run_options("--topology", "--node-versions", "--upgrade-to"),
             Argument("--profile", default="fast", help="timing of the components; default fast"),
-            Argument(
-                "--feature-gates",
-                action="append",
-                default=[],
-                metavar="GATES",
-                help="feature gates of all components that know them, such as A=true,B=false",
-            ),
-            Argument(
-                "--set",
-                action="append",
-                default=[],
-                metavar="COMPONENT.FLAG=VALUE",
-                help="flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE",
-            ),
+            *run_options("--feature-gates", "--set"),
             *_COMPONENTS,
         ),
         group=LAB,
@@ -328,14 +286,14 @@ COMMANDS = (
     ),
     Command(
         "status",
-        commands.status,
+        "commands:status",
         "show a lab's nodes and components",
         (_LAB_NAME,),
         group=LAB,
     ),
     Command(
         "down",
-        commands.down,
+        "commands:down",
         "tear a lab down, and remove the remains of killed labs",
         (_LAB_NAME,),
         group=LAB,
@@ -343,14 +301,14 @@ COMMANDS = (
     ),
     Command(
         "heal",
-        commands.heal,
+        "commands:heal",
         "heal every fault that an interrupted run left",
         (_LAB_NAME,),
         group=LAB,
     ),
     Command(
         "shell",
-        commands.shell,
+        "commands:shell",
         "open a shell on a node, or run a command (after --)",
         (Argument("node", help="name of the node"), _ARGV, _LAB_NAME),
         group=LAB,
@@ -358,7 +316,7 @@ COMMANDS = (
     ),
     Command(
         "logs",
-        commands.logs,
+        "commands:logs",
         "print a component's log, or list the logs",
         (
             Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
@@ -369,7 +327,7 @@ COMMANDS = (
     ),
     Command(
         "kubectl",
-        commands.kubectl,
+        "commands:kubectl",
         "run the lab's kubectl",
         (_LAB_NAME,),
         passes_on=True,
@@ -379,7 +337,7 @@ COMMANDS = (
     ),
     Command(
         "exec",
-        commands.inside,
+        "commands:inside",
         "run a program (after --) in the lab's network",
         (_LAB_NAME, Argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
         group=LAB,
@@ -387,7 +345,7 @@ COMMANDS = (
     ),
     Command(
         "proxy",
-        commands.proxy,
+        "commands:proxy",
         "serve the lab's API on a loopback port",
         (_LAB_NAME, _PORT),
         group=LAB,
@@ -395,7 +353,7 @@ COMMANDS = (
     ),
     Command(
         "recheck",
-        readers.recheck,
+        "report.commands:recheck_run",
         "judge a recorded run again, without a cluster",
         (_RUN, Argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
         example="reports/out/latest",
@@ -403,7 +361,7 @@ COMMANDS = (
     ),
     Command(
         "merge",
-        readers.merge,
+        "report.commands:merge_shards",
         "merge shards into one run, and write its reports",
         (
             _RUNS,
@@ -422,14 +380,14 @@ COMMANDS = (
     ),
     Command(
         "report",
-        readers.report,
+        "report.commands:serve_site",
         "serve a run's report site on loopback",
         (_LAST_RUN, _PORT, _CLAIMS),
         example="reports/out/latest",
     ),
     Command(
         "page",
-        readers.page,
+        "report.commands:write_page",
         "write the Nodes page with verdicts into a run's site",
         (_LAST_RUN, _CLAIMS),
         example="reports/out/latest",
@@ -437,7 +395,7 @@ COMMANDS = (
     ),
     Command(
         "junit",
-        readers.junit,
+        "report.commands:write_junit",
         "write a run's verdicts as JUnit XML",
         (
             _LAST_RUN,
@@ -449,7 +407,7 @@ COMMANDS = (
     ),
     Command(
         "matrix",
-        readers.matrix,
+        "report.commands:show_matrix",
         "show the verdicts of several runs side by side, by claim",
         (
             _RUNS,
@@ -464,7 +422,7 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        readers.compare,
+        "report.commands:compare_runs",
         "show which verdicts, times and settings of two runs differ",
         (
             Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
@@ -476,7 +434,7 @@ COMMANDS = (
     ),
     Command(
         "summary",
-        readers.summary,
+        "report.commands:summarize",
         "summarize runs in Markdown, for the job summary of a CI system",
         (
             _RUNS,
@@ -487,7 +445,7 @@ COMMANDS = (
     ),
     Command(
         "publish",
-        readers.publish,
+        "report.commands:publish_runs",
         "publish runs as a web site with an index page",
         (
             Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
@@ -501,7 +459,7 @@ COMMANDS = (
     ),
     Command(
         "claims",
-        commands.claims,
+        "commands:claims",
         "list every claim, and where it is judged",
         (Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
         group=SCENARIOS,
@@ -509,7 +467,7 @@ COMMANDS = (
     ),
     Command(
         "new",
-        commands.new,
+        "commands:new",
         "write the smallest scenario, fault or claims, with a test",
         (
             Argument("kind", choices=new.KINDS, metavar="KIND", help=" or ".join(new.KINDS)),
@@ -522,7 +480,7 @@ COMMANDS = (
     ),
     Command(
         "components",
-        commands.components,
+        "commands:components",
         "build or check the components",
         _COMPONENTS,
         group=SCENARIOS,
@@ -530,7 +488,7 @@ COMMANDS = (
     ),
     Command(
         "box",
-        commands.box,
+        "commands:box",
         "build the guest image as a Vagrant box, for the Vagrantfile",
         (
             Argument(
@@ -559,15 +517,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.extra and not getattr(arguments, arguments.base_option, None):
             extras.require(arguments.extra, f"nodeproof {arguments.command}")
-        run: Callable[[argparse.Namespace, list[str]], int] = arguments.do
-        status = run(arguments, rest)
+        run = resolve_name(f"nodeproof.{arguments.function}")
+        status: int = run(arguments, rest) if arguments.passes_on else run(arguments)
         sys.stdout.flush()
         return status
     except (Problem, OutsideError) as problem:
         if arguments.debug:
             traceback.print_exc()
         terminal.say(str(problem))
-        return commands.ENVIRONMENT
+        return ENVIRONMENT
     except BrokenPipeError:
         if not _is_output_closed():
             raise
@@ -576,7 +534,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         terminal.say("interrupted")
-        return commands.ENVIRONMENT
+        return ENVIRONMENT
 
 
 def _is_output_closed() -> bool:
@@ -619,7 +577,7 @@ def _parser() -> argparse.ArgumentParser:
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.how)
         subparser.set_defaults(
-            do=command.do,
+            function=command.function,
             passes_on=command.passes_on,
             extra=command.group.extra,
             base_option=command.base_option,

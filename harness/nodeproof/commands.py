@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from nodeproof import terminal
 from nodeproof.cache import ProgressLine
-from nodeproof.model.problem import Problem
+from nodeproof.model.problem import ENVIRONMENT, Problem
 
 if TYPE_CHECKING:
     import pytest
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from nodeproof.artifacts.components import Components
     from nodeproof.labs.client.handle import LabHandle
 
-ENVIRONMENT = 2
-"""Exit code for usage errors and for an unsuitable environment."""
 _CLEAR_LINE = "\r\x1b[2K"
 
 
@@ -41,7 +39,7 @@ def _say(line: str) -> None:
         terminal.say(line, cleared)
 
 
-def doctor(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def doctor(arguments: argparse.Namespace) -> int:
     """Report what is missing for labs to start."""
     from nodeproof import doctor
     from nodeproof.labs.kinds import KINDS
@@ -244,28 +242,7 @@ def _obtain(arguments: argparse.Namespace, checkout: Checkout | None) -> Compone
             terminal.draw(_CLEAR_LINE)
 
 
-def audit(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Judge an existing cluster without faults, and return the exit code for the verdicts."""
-    from nodeproof.audit import command
-
-    return command.run(arguments)
-
-
-def mark(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Mark nodes of an existing cluster that may be harmed, or list the marks."""
-    from nodeproof.existing import command
-
-    return command.mark(arguments)
-
-
-def unmark(arguments: argparse.Namespace, _rest: list[str]) -> int:
-    """Remove the marks of nodes of an existing cluster."""
-    from nodeproof.existing import command
-
-    return command.unmark(arguments)
-
-
-def up(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def up(arguments: argparse.Namespace) -> int:
     """Start a lab that stays up."""
     from nodeproof.artifacts.components import parse_node_versions, tested_version
     from nodeproof.labs.base.profiles import profile_named
@@ -327,7 +304,7 @@ def _names(arguments: argparse.Namespace) -> list[str]:
     return [registry.default_lab(arguments.lab_name)] if arguments.lab_name else registry.running()
 
 
-def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def status(arguments: argparse.Namespace) -> int:
     """Print the nodes and components of labs."""
     from nodeproof.labs.client import registry
 
@@ -354,7 +331,7 @@ def status(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def down(arguments: argparse.Namespace) -> int:
     """Tear labs down, and remove the remains of killed ones."""
     from nodeproof.labs.client import registry
 
@@ -365,7 +342,7 @@ def down(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def heal(arguments: argparse.Namespace) -> int:
     """Heal the faults that interrupted runs left."""
     from nodeproof.faults import plugin_errors
     from nodeproof.labs.client import registry
@@ -387,7 +364,7 @@ def heal(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def shell(arguments: argparse.Namespace) -> int:
     """Open a shell on a node, or run a command there."""
     from nodeproof.labs.client.outside import interactive
 
@@ -401,7 +378,7 @@ def shell(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return completed.status
 
 
-def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def claims(arguments: argparse.Namespace) -> int:
     """Print every claim, and where it is judged."""
     from nodeproof.session.coverage import coverage
 
@@ -409,7 +386,7 @@ def claims(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def new(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def new(arguments: argparse.Namespace) -> int:
     """Write an example, and print its files."""
     from nodeproof import new
 
@@ -418,7 +395,7 @@ def new(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def logs(arguments: argparse.Namespace) -> int:
     """Print a log, or list the logs; also while the lab starts, to show why a component does not come up."""
     from nodeproof.labs.base.wire import folder_of
     from nodeproof.labs.client import registry
@@ -437,14 +414,14 @@ def logs(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def inside(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def inside(arguments: argparse.Namespace) -> int:
     """Run a program in a lab's network."""
     from nodeproof.labs.client.outside import run_inside
 
     return run_inside(_attach(arguments.lab_name), arguments.argv)
 
 
-def proxy(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def proxy(arguments: argparse.Namespace) -> int:
     """Serve the lab's API on a loopback port until Ctrl-C."""
     from nodeproof.labs.client.outside import serve_api
 
@@ -466,7 +443,7 @@ def kubectl(arguments: argparse.Namespace, rest: list[str]) -> int:
     return int(completed["status"])
 
 
-def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def components(arguments: argparse.Namespace) -> int:
     """Build or check the components, and list them."""
     checkout = _checkout(arguments)
     if checkout:
@@ -477,7 +454,7 @@ def components(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def box(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def box(arguments: argparse.Namespace) -> int:
     """Build the guest image as a Vagrant box."""
     from nodeproof.artifacts.image import golden_image
     from nodeproof.labs.kinds.libvirt import box

@@ -6,14 +6,14 @@ nothing; other sessions register the hooks of `session/hooks.py`, whose imports 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+from nodeproof.run_options import RUN_OPTIONS
 from nodeproof.session import markers
 from nodeproof.session.judging import Judge, Unproven
 from nodeproof.session.scenario_source import CLAIM_FIXTURE, claim_ids
@@ -28,11 +28,26 @@ __all__ = ["Judge", "Unproven"]
 # Its assertions are those of tests; pytest rewrites no module of a package by itself.
 pytest.register_assert_rewrite("nodeproof.testing")
 DEFAULT_OUT = "reports/out"
-_RUN_OPTIONS = (
+_DECISIVE_OPTIONS = (
     *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
     *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source", "node_versions"),
     "upgrade_to",
     "storm",
+)
+SETTINGS: Mapping[str, Any] = {
+    "nodeproof_claims": {"help": "folders with claims of your own", "type": "paths", "default": []},
+    "nodeproof_out": {"help": "folder of runs", "default": DEFAULT_OUT},
+}
+"""The settings in pytest's configuration, with the arguments of `addini`."""
+_MARKERS = (
+    "claims(*ids): the claims of the catalogue that a scenario judges",
+    "needs(nodes=2, faulted=0, zones=1, features=(), profile='', duration_s='', isolation='zone'): what "
+    "a scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
+    "many nodes its faults may affect (for several zones: in each zone), `profile` the only profile "
+    "that proves it, `isolation` whether other scenarios may run in other zones of its lab",
+    "standing(fault, *args, **kwargs): a fault that is injected before the scenario begins",
+    "machine: set automatically on a scenario that needs a virtual machine",
+    "skew: set automatically on a scenario that must also hold with older kubelets",
 )
 _FOLDER = pytest.StashKey[Path]()
 
@@ -40,113 +55,18 @@ _FOLDER = pytest.StashKey[Path]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register what `pytest --help` lists under nodeproof."""
     group = parser.getgroup("nodeproof", "judge claims of the Kubernetes Nodes page on a test cluster")
-    group.addoption(
-        "--lab",
-        default="",
-        help="kind of lab to start, or NAME or NAME/ZONE of a running lab (default: process nodes)",
-    )
-    group.addoption("--profile", default="", help="timing of the components: fast (default) or documented")
-    group.addoption(
-        "--kubernetes-version",
-        default="",
-        help=f"Kubernetes version of the components (default {DEFAULT_KUBERNETES_VERSION})",
-    )
-    group.addoption(
-        "--node-versions", default="", metavar="VERSIONS",
-        help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 (repeated as needed)",
-    )  # fmt: skip
-    group.addoption(
-        "--upgrade-to", default="", metavar="VERSION",
-        help="version, or folder with executables, that scenarios upgrade the control plane to",
-    )  # fmt: skip
-    group.addoption(
-        "--components", default="build", help="'build', or a folder with the components' executables"
-    )
-    group.addoption(
-        "--source", default="", metavar="DIR", help="checkout of Kubernetes to build the components from"
-    )
-    group.addoption(
-        "--feature-gates", action="append", default=[], metavar="GATES",
-        help="feature gates of all components that know them, such as A=true,B=false",
-    )  # fmt: skip
-    group.addoption(
-        "--set", action="append", default=[], metavar="COMPONENT.FLAG=VALUE",
-        help="flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE",
-    )  # fmt: skip
-    group.addoption(
-        "--claim", action="append", default=[], metavar="ID", help="only scenarios that judge this claim"
-    )
-    group.addoption(
-        "--nodes", type=int, default=0, help="nodes of the lab (default: as many as the scenarios need)"
-    )
-    group.addoption(
-        "--zones", type=int, default=0, help="zones that the lab's nodes are spread over (default: as needed)"
-    )
-    group.addoption(
-        "--topology", default="", metavar="FILE", help="file that lists the nodes, instead (infra/topology)"
-    )
-    group.addoption(
-        "--run", default="", metavar="DIR", help="folder of this run (default: a new one in reports/out)"
-    )
-    group.addoption(
-        "--settings", action="store_true", help="after the run, list all non-default settings of the lab"
-    )
-    group.addoption(
-        "--table", action="store_true", help="after the run, print the table of all claims (table.txt)"
-    )
-    group.addoption(
-        "--again", type=int, default=2, metavar="N",
-        help="retry a scenario up to N times if the host was too busy, or a watch broke (default 2)",
-    )  # fmt: skip
-    group.addoption(
-        "--shard", default="", metavar="K/N",
-        help="run part K of N of the scenarios; `nodeproof merge` merges the parts",
-    )  # fmt: skip
-    group.addoption(
-        "--storm", default="", metavar="MINUTES|FILE",
-        help="run the storm: random faults for so many minutes, or those of a schedule.json or a run",
-    )  # fmt: skip
-    group.addoption(
-        "--storm-coverage", action="append", default=[], metavar="RUN",
-        help="prefer what the storm of this run did not meet; repeatable",
-    )  # fmt: skip
-    group.addoption(
-        "--storm-seed", type=int, default=0, metavar="N", help="seed of the storm's random faults"
-    )
-    group.addoption(
-        "--times", default="", metavar="FILE",
-        help="times.json to plan by, instead of earlier runs; must be the same for all shards",
-    )  # fmt: skip
-    group.addoption(
-        "--notify", default="", metavar="COMMAND",
-        help="command that gets begin, inject, heal and end of the run, one JSON object each on its stdin",
-    )  # fmt: skip
-    group.addoption("--shipped", action="store_true", help="run the shipped scenarios when no path is given")
-    parser.addini("nodeproof_claims", "folders with claims of your own", type="paths", default=[])
-    parser.addini("nodeproof_out", "folder of runs", default=DEFAULT_OUT)
+    for option in RUN_OPTIONS:
+        group.addoption(*option.names, **option.how)
+    for name, how in SETTINGS.items():
+        parser.addini(name, **how)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and replace a missing path by the shipped scenarios."""
     if config.getoption("shipped") and config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(catalogue.scenarios_dir())]
-    config.addinivalue_line("markers", "claims(*ids): the claims of the catalogue that a scenario judges")
-    config.addinivalue_line(
-        "markers",
-        "needs(nodes=2, faulted=0, zones=1, features=(), profile='', duration_s='', isolation='zone'): what "
-        "a scenario needs of its lab; nodes=(20, 3) is a lab with two zones of these sizes; `faulted` is how "
-        "many nodes its faults may affect (for several zones: in each zone), `profile` the only profile "
-        "that proves it, `isolation` whether other scenarios may run in other zones of its lab",
-    )
-    config.addinivalue_line(
-        "markers", "standing(fault, *args, **kwargs): a fault that is injected before the scenario begins"
-    )
-    config.addinivalue_line(
-        "markers", "machine: set automatically on a scenario that needs a virtual machine"
-    )
-    config.addinivalue_line(
-        "markers", "skew: set automatically on a scenario that must also hold with older kubelets"
-    )
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -191,7 +111,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _has_options(config: pytest.Config) -> bool:
     """Return whether an option says what to run, or on which lab."""
-    return any(map(config.getoption, _RUN_OPTIONS)) or config.getoption("components") != "build"
+    return any(map(config.getoption, _DECISIVE_OPTIONS)) or config.getoption("components") != "build"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,10 +18,10 @@ from nodeproof.audit.running import (
     MAX_PODS,
     TOLERATIONS,
     Cluster,
-    Subject,
     judge_subject,
+    judge_tolerations,
 )
-from nodeproof.audit.settings import Evidence, Tolerations, judge_tolerations
+from nodeproof.audit.settings import Evidence, Tolerations
 from nodeproof.checks.judge import judge
 from nodeproof.model.history import Entry, History
 from nodeproof.model.verdict import Verdict
@@ -327,8 +327,7 @@ def test_tolerations_are_judged_by_the_flags(
     by_taint = dict(zip(("NotReady", "Unreachable"), seconds, strict=True)) if seconds else None
     tolerations = Tolerations(by_taint, "refused")
     known = {} if flags is None else {"kube-apiserver": flags}
-    to_judge = judge_tolerations(tolerations, TOLERATIONS, configuration(flags_set=known))
-    subject = Subject("cluster", to_judge.configuration, to_judge.judgments, to_judge.verdicts)
+    subject = judge_tolerations(tolerations, configuration(flags_set=known))
     story, observation = Story(), tolerations.observation
     if observation is not None:
         story.say(5.0, "observed", **observation.to_json(), value=observation.value, asked_t=4.9)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from inspect import signature
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -40,6 +42,8 @@ def test_example_is_accepted(command: cli.Command) -> None:
     arguments, rest = cli._parser().parse_known_args(words)
     assert arguments.command == command.name
     assert command.passes_on or not rest
+    parameters = signature(resolve_name(f"nodeproof.{command.function}")).parameters
+    assert len(parameters) == 1 + command.passes_on
 
 
 def test_missing_extra_is_named(

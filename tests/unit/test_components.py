@@ -14,7 +14,6 @@ import pytest
 
 from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.build import first_error
 from nodeproof.artifacts.checkout import read_checkout
 from nodeproof.artifacts.components import (
     CLOUD,
@@ -296,6 +295,7 @@ def test_touched_executable_is_kept_and_changed_one_rebuilt(cache: Path, recipe:
         ("# k8s.io/x\nx.go:1: undefined: y", "the build failed"),
         ("write /tmp/x: no space left on device", "no space left"),
         ("dial tcp: lookup proxy: no such host", "cannot be downloaded"),
+        ("go: downloading k8s.io/a v0.1.0\ngo: k8s.io/a: 404 Not Found", "not available: go: k8s.io/a: 404"),
     ],
 )
 def test_failed_build_leaves_nothing_and_reports_its_error(
@@ -562,23 +562,6 @@ def test_checkout_that_changes_during_its_build_is_not_cached(
     assert not list((cache / "components").glob("v1*"))
 
 
-COMPILED = "k8s.io/api/core/v1\nk8s.io/kubernetes/pkg\n"
-WRONG = "x.go:1:2: undefined: y"
-NOT_FOUND = "go: k8s.io/api@v0.1.0: 404 Not Found"
-
-
-@pytest.mark.parametrize(
-    ("output", "error"),
-    [
-        (f"{COMPILED}# k8s.io/x\n{WRONG}\nmore of it\n", WRONG),
-        (f"go: downloading k8s.io/api v0.1.0\n{NOT_FOUND}\n", NOT_FOUND),
-        (COMPILED, ""),
-    ],
-)
-def test_first_build_error_is_not_a_package_name(output: str, error: str) -> None:
-    assert first_error(output) == error
-
-
 # Beside Kubernetes ------------------------------------------------------------------------------
 
 
@@ -609,7 +592,3 @@ def test_interrupted_build_is_no_cache_entry(cache: Path, beside: Path, go: Go) 
         csi.obtain(silent)
     go.install()
     assert sorted(path.name for path in csi.obtain(silent).iterdir()) == [csi.SANITY, csi.ATTACHER]
-
-
-def test_driver_is_found_from_a_checkout() -> None:
-    assert (csi.python_path() / "infra" / "csi" / "go.mod").is_file()

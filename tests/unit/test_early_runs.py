@@ -26,17 +26,6 @@ def run(tmp_path: Path) -> Path:
     return thawed_run("format-1", tmp_path / "before")
 
 
-def test_stored_run_has_the_format_of_early_versions(run: Path) -> None:
-    facts = json.loads((run / "run.json").read_text())
-    assert facts["format"] == 1
-    assert not {"shard", "merged"} & facts.keys()
-    assert not [name for name in (rundir.FIELDS, rundir.DECLARED, rundir.TIMES) if (run / name).exists()]
-    assert len(list(run.glob("scenarios/*/timeline.png"))) == 4
-    assert not list(run.glob("scenarios/*/timeline.svg"))
-    for path in run.glob("scenarios/*/judgments.json"):
-        assert "slack" not in json.loads(path.read_text())
-
-
 def test_facts_and_verdicts_of_an_early_run_are_read(run: Path) -> None:
     facts = rundir.read_facts(run)
     assert (facts.lab, facts.profile, facts.shard, facts.merged) == ("process", "fast", None, ())

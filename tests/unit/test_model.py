@@ -34,7 +34,6 @@ from nodeproof.model.load import (
 from nodeproof.model.pattern import PRESENT, fault, fields_of, matches, paths, unknown, value_at
 from nodeproof.model.slack import slack_s
 from nodeproof.model.verdict import (
-    SKIP_CODES,
     Code,
     Page,
     Verdict,
@@ -153,12 +152,6 @@ def test_worst_verdict_has_precedence(several: list[Verdict]) -> None:
         assert verdict.is_skip
     else:
         assert verdict.outcome == "conforms"
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_only_permanent_reasons_skip_a_scenario(code: Code) -> None:
-    assert unproven(code, "").is_skip is (code in SKIP_CODES)
-    assert unproven(code, "").label == f"unproven: {code}"
 
 
 def test_code_belongs_only_to_unproven_and_worst_needs_verdicts() -> None:
@@ -310,20 +303,6 @@ FAST = WindowContext(configuration(), 0.5)
 DOCUMENTED = WindowContext(
     configuration(reported=reported(grace_s=50.0, period_s=5.0, renew_s=10.0, toleration_s=300.0)), 1.0
 )
-SPECS = [
-    windows.detection(),
-    windows.detection_from_fault(),
-    windows.taint_pass(),
-    windows.monitor_pass(),
-    windows.up_to(4.0),
-    windows.recovery(),
-    windows.toleration(6.0),
-    windows.default_toleration(),
-    windows.renewals(),
-    windows.quarantine(),
-    windows.absence(5.0),
-    windows.formula("period", "G", "G - slack", "G + 0.5R + slack"),
-]
 seconds = st.floats(0.01, 1e4)
 
 
@@ -368,11 +347,6 @@ def test_window_shows_its_arithmetic() -> None:
     assert window.to_json()["arithmetic"] == window.arithmetic
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_window_spec_survives_its_json(spec: WindowSpec) -> None:
-    assert WindowSpec.from_json(spec.to_json()) == spec
-
-
 def test_unknown_window_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         compute(WindowSpec("no-such"), FAST, {})
@@ -391,24 +365,6 @@ def test_discerning_window_excludes_half_and_double(
     if window.discerning:
         assert shape == "within" or not window.holds(nominal / 2)
         assert not window.holds(2 * nominal)
-
-
-@given(
-    spec=st.sampled_from(SPECS),
-    slack=st.floats(0.2, 60),
-    grace=st.floats(1, 100),
-    period=st.floats(0.1, 20),
-    lease=st.floats(1, 100),
-    heartbeat=st.sampled_from(["lease", "status"]),
-)
-def test_every_computed_window_states_whether_it_is_discerning(
-    spec: WindowSpec, slack: float, grace: float, period: float, lease: float, heartbeat: str
-) -> None:
-    settings = configuration(reported=reported(grace_s=grace, period_s=period, renew_s=lease / 4))
-    window = compute(spec, WindowContext(settings, slack), {"heartbeat": heartbeat})
-    if window.shape != "negative" and window.discerning:
-        assert not window.holds(2 * window.nominal_s)
-        assert window.shape == "within" or not window.holds(window.nominal_s / 2)
 
 
 @pytest.mark.parametrize(("wait_s", "discerning"), [(0.0, False), (-1.0, False), (0.1, True)])

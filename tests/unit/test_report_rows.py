@@ -46,6 +46,12 @@ def test_rows_match_the_published_schema(verdict: Verdict) -> None:
     assert digest.verdict_of(rows[0]).label == verdict.label
 
 
+def test_row_of_mixed_versions_matches_the_published_schema() -> None:
+    mixed = replace(CONFIGURATION, node_versions={"node-1": "v1.35.0"}, upgraded_to="v1.37.2")
+    row = rundir.row(CLAIM, "s.py::test_it", replace(CONFORMS, kubelet_version="v1.35.0"), mixed)
+    jsonschema.Draft202012Validator(SCHEMA).validate([row])
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -158,11 +158,6 @@ def test_only_site_and_scenario_evidence_are_served_on_loopback(run: Path) -> No
         assert {status_of(connection, f"/{path}") for path in hidden} == {404}
 
 
-def test_run_without_a_site_cannot_be_served(run: Path) -> None:
-    with pytest.raises(Problem, match="no site"):
-        site.serve(run, print)
-
-
 def test_recipe_is_locked_with_hashes_and_without_addresses() -> None:
     folder = Path(__file__).parents[2] / "infra" / "allure"
     packages = json.loads((folder / "package-lock.json").read_text())["packages"]

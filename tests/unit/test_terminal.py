@@ -176,10 +176,10 @@ def test_closed_output_pipe_ends_quietly(tmp_path: Path, command: tuple[str, ...
 
 
 def test_other_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_arguments: object) -> int:
+    def broken(_arguments: object) -> int:
         raise BrokenPipeError
 
     monkeypatch.setattr(cli, "_is_output_closed", lambda: False)
-    monkeypatch.setattr(cli, "COMMANDS", (cli.Command("break", broken, ""),))
+    monkeypatch.setattr(commands, "claims", broken)
     with pytest.raises(BrokenPipeError):
-        cli.main(["break"])
+        cli.main(["claims"])

@@ -95,8 +95,8 @@ def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
         "v1.28": False,
     }
     claims = {TAINT: replace(CLAIMS[TAINT], versions=">=1.26", page=page)}
-    (sentence,) = comparison.untrue_sentences(claims)
-    assert sentence.truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
+    ((_claim, truths),) = comparison.untrue_sentences(claims)
+    assert truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
 
 
 def test_page_leaves_out_medians_that_one_window_admits(tmp_path: Path) -> None:

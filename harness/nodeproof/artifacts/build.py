@@ -24,10 +24,72 @@ from nodeproof.cache import ProgressLine, Report, cache_dir, load_or_build, work
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
+Json = Any
+BUILD = "build"
+"""The value of --components for what is built here."""
+OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
+"""The programs with our own code, by role, and their folders."""
 VERSION_TIMEOUT_S = 20.0
-_GO_LOCK = "requirements-go.lock"
-_INSTALL_TIMEOUT_S = 900.0
+_STEP_TIMEOUT_S = _INSTALL_TIMEOUT_S = 900.0
+_BUILD_TIMEOUT_S = 3600.0
+_REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
 _TAIL_LINES = 15
+_RECIPE_SUFFIXES = (".go", ".mod", ".sum")
+_GO_LOCK = "requirements-go.lock"
+_CHANGED_IN = (37,)
+"""Minors that changed an interface of Kubernetes: a source file for later or for earlier versions starts with
+`//go:build kubernetes1.37` or `//go:build !kubernetes1.37`.
+"""
+_BUILD_DATE = "1970-01-01T00:00:00Z"
+"""Constant, so that the same recipe gives the same bytes."""
+_STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with executables"
+_NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
+_MEANINGS = (
+    (r"no space left on device", "no space left while building", _NEXT_SPACE),
+    (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", ""),
+    (
+        r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect",
+        "modules cannot be downloaded",
+        "check GOPROXY and the network, then try again",
+    ),
+    (r"", "the build failed", ""),
+)
+"""Meanings of Go's output: pattern, problem, and the next step if it does not depend on the caller."""
+_NO_ERROR = ("# ", "go: downloading ", "go: finding ")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of Kubernetes, `v1.36.3` or `v1.37.0-rc.1`."""
+
+    minor: int
+    rest: str
+
+    @staticmethod
+    def parse(text: str, option: str = "--kubernetes-version") -> Version:
+        """Parse a version that `option` was given. Raises Problem if `text` is none."""
+        match = re.fullmatch(r"v?1\.(\d+)\.(\d+(?:-[0-9A-Za-z.]+)?)", text)
+        if match is None:
+            raise Problem(
+                f"{text!r} is not a version of Kubernetes",
+                option,
+                f"write it like {DEFAULT_KUBERNETES_VERSION}",
+            )
+        return Version(int(match[1]), match[2])
+
+    def __str__(self) -> str:
+        return f"v1.{self.minor}.{self.rest}"
+
+    @property
+    def staging(self) -> str:
+        """The version of the modules that are published beside k8s.io/kubernetes."""
+        return f"v0.{self.minor}.{self.rest}"
+
+    @property
+    def build_tags(self) -> tuple[str, ...]:
+        """The build tags that select the sources for this version."""
+        return tuple(f"kubernetes1.{minor}" for minor in _CHANGED_IN if minor <= self.minor)
 
 
 def required_go(go_mod: str) -> str:
@@ -36,17 +98,9 @@ def required_go(go_mod: str) -> str:
     return match[1] if match else "1.26"
 
 
-def tail(output: str) -> str:
-    """Return the last lines of a command's output."""
-    return "\n".join(output.strip().splitlines()[-_TAIL_LINES:])
-
-
 def go_environment() -> dict[str, str]:
     """Return the caller's environment with reproducible Go settings: no C compiler, no toolchain download."""
     return {**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
-
-
-_INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with executables"
 
 
 def find_go(at_least: str, recipe: Path, report: Report) -> str:
@@ -85,6 +139,12 @@ def pinned_go(recipe: Path) -> str:
     return match[1]
 
 
+def go_version(go: str) -> str:
+    output = proc.run([go, "version"], timeout_s=VERSION_TIMEOUT_S, env=go_environment()).stdout
+    match = re.search(r"go(\d\S*)", output.partition("version")[2])
+    return match[1] if match else ""
+
+
 def _on_path(at_least: str) -> str:
     go = shutil.which("go")
     return go if go and _new_enough(go, at_least) else ""
@@ -113,65 +173,8 @@ def _new_enough(go: str, at_least: str) -> bool:
         return False
 
 
-def go_version(go: str) -> str:
-    output = proc.run([go, "version"], timeout_s=VERSION_TIMEOUT_S, env=go_environment()).stdout
-    match = re.search(r"go(\d\S*)", output.partition("version")[2])
-    return match[1] if match else ""
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-
-
-Json = Any
-
-BUILD = "build"
-"""The value of --components for what is built here."""
-OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}
-"""The programs with our own code, by role, and their folders."""
-_RECIPE_SUFFIXES = (".go", ".mod", ".sum")
-_BUILD_TIMEOUT_S = 3600.0
-_STEP_TIMEOUT_S = 900.0
-_REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
-# Minors that changed an interface of Kubernetes: a source file for later or for earlier versions starts with
-# `//go:build kubernetes1.37` or `//go:build !kubernetes1.37`.
-_CHANGED_IN = (37,)
-# Constant, so that the same recipe gives the same bytes.
-_BUILD_DATE = "1970-01-01T00:00:00Z"
-_STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-
-
-@dataclass(frozen=True)
-class Version:
-    """A version of Kubernetes, `v1.36.3` or `v1.37.0-rc.1`."""
-
-    minor: int
-    rest: str
-
-    @staticmethod
-    def parse(text: str, option: str = "--kubernetes-version") -> Version:
-        """Parse a version that `option` was given. Raises Problem if `text` is none."""
-        match = re.fullmatch(r"v?1\.(\d+)\.(\d+(?:-[0-9A-Za-z.]+)?)", text)
-        if match is None:
-            raise Problem(
-                f"{text!r} is not a version of Kubernetes",
-                option,
-                f"write it like {DEFAULT_KUBERNETES_VERSION}",
-            )
-        return Version(int(match[1]), match[2])
-
-    def __str__(self) -> str:
-        return f"v1.{self.minor}.{self.rest}"
-
-    @property
-    def staging(self) -> str:
-        """The version of the modules that are published beside k8s.io/kubernetes."""
-        return f"v0.{self.minor}.{self.rest}"
-
-    @property
-    def build_tags(self) -> tuple[str, ...]:
-        """The build tags that select the sources for this version."""
-        return tuple(f"kubernetes1.{minor}" for minor in _CHANGED_IN if minor <= self.minor)
 
 
 def recipe_files(recipe: Path) -> list[Path]:
@@ -189,214 +192,30 @@ def inputs_hash(recipe: Path, inputs: Iterable[str]) -> str:
     return digest.hexdigest()[:12]
 
 
-class Work:
-    """One build in its own folder, whose `src` is a copy of the recipe."""
-
-    def __init__(self, folder: Path, version: Version, report: Report) -> None:
-        self._src = folder / "src"
-        self._recipe = Path()
-        self._version = version
-        self._report = report
-        self._go = ""
-        self.omitted_roles: set[str] = set()
-        self._more_flags: tuple[str, ...] = ()
-
-    def copy_recipe(self, recipe: Path) -> None:
-        """Copy the sources for the version, and find a Go that builds them."""
-        for file in recipe_files(recipe):
-            # `go mod tidy` ignores build tags, and would require the modules of the other versions too.
-            if not _is_for(self._version, file.read_text()):
-                continue
-            target = self._src / file.relative_to(recipe)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
-        self._go = find_go(self._required_go(), recipe, self._report)
-        self._recipe = recipe
-
-    def adapt(self) -> None:
-        """Rewrite go.mod if the version is not the recipe's own."""
-        if f"\tk8s.io/kubernetes {self._version}\n" in self._go_mod.read_text():
-            return
-        self._report(f"resolving the modules of Kubernetes {self._version}")
-        upstream = self._upstream_go_mod()
-        self._go_mod.write_text(adapted_go_mod(upstream, str(self._version)))
-        (self._src / "go.sum").unlink()
-        self._go = find_go(self._required_go(), self._recipe, self._report)
-        self._tidy()
-
-    def use_checkout(self, folder: Path) -> None:
-        """Build from a checkout of Kubernetes, with its versions of all dependencies; write nothing to it."""
-        self._go_mod.write_text(checkout_go_mod((folder / "go.mod").read_text(), folder))
-        sums = self._src / "go.sum"
-        lines = [*(folder / "go.sum").read_text().splitlines(), *sums.read_text().splitlines()]
-        sums.write_text("\n".join(dict.fromkeys(lines)) + "\n")
-        self._go = find_go(self._required_go(), self._recipe, self._report)
-        self._more_flags = ("-mod=mod",)
-
-    def override_sources(
-        self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]
-    ) -> None:
-        """Build with changed sources of Kubernetes.
-
-        Args:
-            alter: called with the sources of `files`; returns the files to compile instead of, or in addition
-                to, them.
-            files: source files by import path.
-        """
-        links = {module: self._linked(module) for module in sorted({_module_of(name) for name in files})}
-        sources = {name: (_below(links, name)).read_text() for name in files}
-        replaced = {}
-        for at, (name, text) in enumerate(alter(sources).items()):
-            path = self._src.parent / "altered" / f"{at}.go"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-            replaced[str(_below(links, name))] = str(path)
-        overlay = self._src.parent / "overlay.json"
-        overlay.write_text(json.dumps({"Replace": replaced}))
-        self._more_flags = ("-overlay", str(overlay))
-
-    def _linked(self, module: str) -> Path:
-        """Return a link to a module outside of the module cache: Go accepts no overlay in the cache."""
-        argv = [self._go, "mod", "download", "-json", module]
-        env = go_environment()
-        module_info: Json = json.loads(
-            proc.run(argv, timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=env).stdout
-        )
-        source = module_info["Dir"]
-        link = self._src.parent / "modules" / module
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(source)
-        replace = f"-replace={module}={link}"
-        proc.run([self._go, "mod", "edit", replace], timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=env)
-        return link
-
-    def compile(self, target: Path) -> None:
-        """Build the executable `target`.
-
-        For a version that is not supported, leave out our own programs if only they do not compile.
-        """
-        for _part in OWN_PROGRAMS:
-            try:
-                return self._go_build(target)
-            except proc.CommandFailed as failed:
-                self._omit(failed)
-        return self._go_build(target)
-
-    def _omit(self, failed: proc.CommandFailed) -> None:
-        """Leave out the own programs that a build failed for. Raises CommandFailed for other failures."""
-        failing = [
-            (role, folder)
-            for role, folder in OWN_PROGRAMS.items()
-            if f"nodeproof.dev/components/{folder}" in failed.output and role not in self.omitted_roles
-        ]
-        if self._version.minor in SUPPORTED_MINORS or not failing:
-            raise failed
-        for role, folder in failing:
-            self._report(f"{role} does not compile against Kubernetes {self._version}: left out")
-            shutil.rmtree(self._src / folder)
-            (self._src / f"{role.replace('-', '_')}.go").unlink()
-            self.omitted_roles.add(role)
-        self._tidy()
-
-    def go_version(self) -> str:
-        """Return the version of the Go that builds."""
-        return go_version(self._go)
-
-    @property
-    def _go_mod(self) -> Path:
-        return self._src / "go.mod"
-
-    def _required_go(self) -> str:
-        return required_go(self._go_mod.read_text())
-
-    def _tidy(self) -> None:
-        # -e: ignore packages that the hollow kubelet imports and this version lacks.
-        proc.run(
-            [self._go, "mod", "tidy", "-e"], timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=go_environment()
-        )
-
-    def _upstream_go_mod(self) -> str:
-        """Return the text of go.mod of k8s.io/kubernetes itself."""
-        module = f"k8s.io/kubernetes@{self._version}"
-        argv = [self._go, "mod", "download", "-json", module]
-        completed = proc.run(
-            argv, timeout_s=_STEP_TIMEOUT_S, cwd=self._src.parent, env=go_environment(), check=False
-        )
-        try:
-            module_info: Json = json.loads(completed.stdout)
-        except ValueError:
-            module_info = {}
-        if "GoMod" not in module_info or module_info.get("Error"):
-            raise proc.CommandFailed(
-                argv, completed.status, str(module_info.get("Error") or completed.stderr)
-            )
-        return Path(module_info["GoMod"]).read_text()
-
-    def _go_build(self, target: Path) -> None:
-        env = go_environment()
-        reading = Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
-        proc.stream_lines(
-            [self._go, "list", "-deps", *tag_flags(self._version), *self._more_flags, "."],
-            reading,
-            timeout_s=_STEP_TIMEOUT_S,
-            cwd=self._src,
-            env=env,
-        )
-        wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        argv = [
-            self._go,
-            "build",
-            "-v",
-            *build_flags(self._version),
-            *self._more_flags,
-            "-o",
-            str(target),
-            ".",
-        ]
-        packages = Packages(wording, reading.count, self._report)
-        proc.stream_lines(argv, packages, timeout_s=_BUILD_TIMEOUT_S, cwd=self._src, env=env)
-
-
 def _is_for(version: Version, source: str) -> bool:
     """Whether a source file is for `version`, by its build tag."""
     match = re.match(r"//go:build (!?)(kubernetes1\.\d+)\n", source)
     return match is None or (match[2] in version.build_tags) != bool(match[1])
 
 
-def _module_of(name: str) -> str:
-    """Return the module of a file by its import path, such as `k8s.io/kubelet`."""
-    return "/".join(name.split("/")[:2])
+def tag_flags(version: Version) -> tuple[str, ...]:
+    """Return the flags that select the sources for `version`."""
+    return ("-tags", ",".join(version.build_tags)) if version.build_tags else ()
 
 
-def _below(links: Mapping[str, Path], name: str) -> Path:
-    module = _module_of(name)
-    return links[module] / name.removeprefix(f"{module}/")
-
-
-class Packages:
-    """Counts the lines in which Go names a package, and reports the count every few seconds.
-
-    One report a minute is a milestone.
-    """
-
-    def __init__(self, wording: str, total: int, report: Report) -> None:
-        self.count = 0
-        self._total = total
-        self._wording = wording
-        self._report = report
-        self._began = self._last = self._milestone = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        self.count += not line.startswith("go: ")
-        now = time.monotonic()
-        if now - self._last >= _REPORT_EVERY_S:
-            self._last = now
-            line = f"{self._wording.format(self.count)}, {now - self._began:.0f} s"
-            is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
-            if is_milestone:
-                self._milestone = now
-            self._report(ProgressLine.of(line, self.count, self._total, is_milestone))
+def build_flags(version: Version) -> tuple[str, ...]:
+    """Return the flags that affect the bytes of a build, besides its sources."""
+    stamps = {
+        "gitVersion": str(version),
+        "gitMajor": "1",
+        "gitMinor": str(version.minor),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": _BUILD_DATE,
+    }
+    stamped = [f"-X {package}.{name}={value}" for package in _STAMPED for name, value in stamps.items()]
+    ldflags = " ".join(("-s -w", *stamped))
+    return ("-trimpath", "-buildvcs=false", *tag_flags(version), "-ldflags", ldflags)
 
 
 def adapted_go_mod(upstream: str, version: str) -> str:
@@ -446,43 +265,188 @@ def checkout_go_mod(upstream: str, folder: Path) -> str:
     return f"{text}\nrequire k8s.io/kubernetes v0.0.0\n\nreplace k8s.io/kubernetes => {path}\n"
 
 
-def tag_flags(version: Version) -> tuple[str, ...]:
-    """Return the flags that select the sources for `version`."""
-    return ("-tags", ",".join(version.build_tags)) if version.build_tags else ()
+class Work:
+    """One build in its own folder, whose `src` is a copy of the recipe."""
+
+    def __init__(self, folder: Path, version: Version, report: Report) -> None:
+        self._src = folder / "src"
+        self._recipe = Path()
+        self._version = version
+        self._report = report
+        self._go = ""
+        self.omitted_roles: set[str] = set()
+        self._more_flags: tuple[str, ...] = ()
+
+    def copy_recipe(self, recipe: Path) -> None:
+        """Copy the sources for the version, and find a Go that builds them."""
+        for file in recipe_files(recipe):
+            # `go mod tidy` ignores build tags, and would require the modules of the other versions too.
+            if not _is_for(self._version, file.read_text()):
+                continue
+            target = self._src / file.relative_to(recipe)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        self._go = find_go(self._required_go(), recipe, self._report)
+        self._recipe = recipe
+
+    def adapt(self) -> None:
+        """Rewrite go.mod if the version is not the recipe's own."""
+        if f"\tk8s.io/kubernetes {self._version}\n" in self._go_mod.read_text():
+            return
+        self._report(f"resolving the modules of Kubernetes {self._version}")
+        # Outside of `src`, whose go.mod has another version.
+        about = self._download(f"k8s.io/kubernetes@{self._version}", self._src.parent)
+        self._go_mod.write_text(adapted_go_mod(Path(about["GoMod"]).read_text(), str(self._version)))
+        (self._src / "go.sum").unlink()
+        self._go = find_go(self._required_go(), self._recipe, self._report)
+        self._tidy()
+
+    def use_checkout(self, folder: Path) -> None:
+        """Build from a checkout of Kubernetes, with its versions of all dependencies; write nothing to it."""
+        self._go_mod.write_text(checkout_go_mod((folder / "go.mod").read_text(), folder))
+        sums = self._src / "go.sum"
+        lines = [*(folder / "go.sum").read_text().splitlines(), *sums.read_text().splitlines()]
+        sums.write_text("\n".join(dict.fromkeys(lines)) + "\n")
+        self._go = find_go(self._required_go(), self._recipe, self._report)
+        self._more_flags = ("-mod=mod",)
+
+    def override_sources(
+        self, alter: Callable[[Mapping[str, str]], Mapping[str, str]], files: Sequence[str]
+    ) -> None:
+        """Build with changed sources of Kubernetes.
+
+        Args:
+            alter: called with the sources of `files`; returns the files to compile instead of, or in addition
+                to, them.
+            files: source files by import path.
+        """
+        links = {module: self._linked(module) for module in sorted({_module_of(name) for name in files})}
+        sources = {name: (_below(links, name)).read_text() for name in files}
+        replaced = {}
+        for at, (name, text) in enumerate(alter(sources).items()):
+            path = self._src.parent / "altered" / f"{at}.go"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            replaced[str(_below(links, name))] = str(path)
+        overlay = self._src.parent / "overlay.json"
+        overlay.write_text(json.dumps({"Replace": replaced}))
+        self._more_flags = ("-overlay", str(overlay))
+
+    def _linked(self, module: str) -> Path:
+        """Return a link to a module outside of the module cache: Go accepts no overlay in the cache."""
+        link = self._src.parent / "modules" / module
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(self._download(module, self._src)["Dir"])
+        self._run_go("mod", "edit", f"-replace={module}={link}")
+        return link
+
+    def compile(self, target: Path) -> None:
+        """Build the executable `target`.
+
+        For a version that is not supported, leave out our own programs if only they do not compile.
+        """
+        for _part in OWN_PROGRAMS:
+            try:
+                return self._go_build(target)
+            except proc.CommandFailed as failed:
+                self._omit(failed)
+        return self._go_build(target)
+
+    def _omit(self, failed: proc.CommandFailed) -> None:
+        """Leave out the own programs that a build failed for. Raises CommandFailed for other failures."""
+        failing = [
+            (role, folder)
+            for role, folder in OWN_PROGRAMS.items()
+            if f"nodeproof.dev/components/{folder}" in failed.output and role not in self.omitted_roles
+        ]
+        if self._version.minor in SUPPORTED_MINORS or not failing:
+            raise failed
+        for role, folder in failing:
+            self._report(f"{role} does not compile against Kubernetes {self._version}: left out")
+            shutil.rmtree(self._src / folder)
+            (self._src / f"{role.replace('-', '_')}.go").unlink()
+            self.omitted_roles.add(role)
+        self._tidy()
+
+    def go_version(self) -> str:
+        """Return the version of the Go that builds."""
+        return go_version(self._go)
+
+    @property
+    def _go_mod(self) -> Path:
+        return self._src / "go.mod"
+
+    def _required_go(self) -> str:
+        return required_go(self._go_mod.read_text())
+
+    def _tidy(self) -> None:
+        # -e: ignore packages that the hollow kubelet imports and this version lacks.
+        self._run_go("mod", "tidy", "-e")
+
+    def _download(self, module: str, folder: Path) -> Json:
+        """Return what Go knows of a module after its download. Raises CommandFailed."""
+        argv = ("mod", "download", "-json", module)
+        completed = self._run_go(*argv, cwd=folder, check=False)
+        try:
+            about = json.loads(completed.stdout)
+        except ValueError:
+            about = {}
+        if completed.status or about.get("Error") or "GoMod" not in about:
+            failure = str(about.get("Error") or completed.stderr)
+            raise proc.CommandFailed([self._go, *argv], completed.status, failure)
+        return about
+
+    def _run_go(self, *arguments: str, cwd: Path | None = None, check: bool = True) -> proc.Result:
+        argv = [self._go, *arguments]
+        env = go_environment()
+        return proc.run(argv, timeout_s=_STEP_TIMEOUT_S, cwd=cwd or self._src, env=env, check=check)
+
+    def _go_build(self, target: Path) -> None:
+        reading = Packages(f"reading Kubernetes {self._version}: {{}} packages", 0, self._report)
+        argv = [self._go, "list", "-deps", *tag_flags(self._version), *self._more_flags, "."]
+        env = go_environment()
+        proc.stream_lines(argv, reading, timeout_s=_STEP_TIMEOUT_S, cwd=self._src, env=env)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        wording = f"compiling Kubernetes {self._version}: {{}} of at most {reading.count} packages"
+        compiling = Packages(wording, reading.count, self._report)
+        flags = (*build_flags(self._version), *self._more_flags)
+        argv = [self._go, "build", "-v", *flags, "-o", str(target), "."]
+        proc.stream_lines(argv, compiling, timeout_s=_BUILD_TIMEOUT_S, cwd=self._src, env=env)
 
 
-def build_flags(version: Version) -> tuple[str, ...]:
-    """Return the flags that affect the bytes of a build, besides its sources."""
-    stamps = {
-        "gitVersion": str(version),
-        "gitMajor": "1",
-        "gitMinor": str(version.minor),
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": _BUILD_DATE,
-    }
-    stamped = [f"-X {package}.{name}={value}" for package in _STAMPED for name, value in stamps.items()]
-    ldflags = " ".join(("-s -w", *stamped))
-    return ("-trimpath", "-buildvcs=false", *tag_flags(version), "-ldflags", ldflags)
+def _module_of(name: str) -> str:
+    """Return the module of a file by its import path, such as `k8s.io/kubelet`."""
+    return "/".join(name.split("/")[:2])
 
 
-_NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
+def _below(links: Mapping[str, Path], name: str) -> Path:
+    module = _module_of(name)
+    return links[module] / name.removeprefix(f"{module}/")
 
 
-# Meanings of Go's output: pattern, problem, and the next step if it does not depend on the caller.
-_MEANINGS = (
-    (r"no space left on device", "no space left while building", _NEXT_SPACE),
-    (r"unknown revision|invalid version|40[34] |410 Gone", "this version is not available", ""),
-    (
-        r"dial tcp|no such host|i/o timeout|connection refused|proxyconnect",
-        "modules cannot be downloaded",
-        "check GOPROXY and the network, then try again",
-    ),
-    (r"", "the build failed", ""),
-)
+class Packages:
+    """Counts the lines in which Go names a package, and reports the count every few seconds.
 
+    One report a minute is a milestone.
+    """
 
-_NO_ERROR = ("# ", "go: downloading ", "go: finding ")
+    def __init__(self, wording: str, total: int, report: Report) -> None:
+        self.count = 0
+        self._total = total
+        self._wording = wording
+        self._report = report
+        self._began = self._last = self._milestone = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        self.count += not line.startswith("go: ")
+        now = time.monotonic()
+        if now - self._last >= _REPORT_EVERY_S:
+            self._last = now
+            line = f"{self._wording.format(self.count)}, {now - self._began:.0f} s"
+            is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
+            if is_milestone:
+                self._milestone = now
+            self._report(ProgressLine.of(line, self.count, self._total, is_milestone))
 
 
 @contextlib.contextmanager
@@ -513,3 +477,8 @@ def first_error(output: str) -> str:
     """Return the first error line of Go's output, skipping package names and downloads."""
     lines = (line.strip() for line in output.splitlines())
     return next((line for line in lines if " " in line and not line.startswith(_NO_ERROR)), "")
+
+
+def tail(output: str) -> str:
+    """Return the last lines of a command's output."""
+    return "\n".join(output.strip().splitlines()[-_TAIL_LINES:])

@@ -5,6 +5,7 @@ Its content alone identifies it: an edit, its commit and a copy of the checkout 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -19,7 +20,7 @@ from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
-_GIT_TIMEOUT_S = 60.0
+_GIT_TIMEOUT_S = 300.0
 _MAX_NAMED = 3
 
 
@@ -72,10 +73,10 @@ def read_checkout(folder: Path, version: str) -> Checkout:
     """
     folder = folder.expanduser().resolve()
     _check_complete(folder)
-    is_repository = _git(folder, "rev-parse", "--show-toplevel") == str(folder)
+    is_repository = _ask_git(folder, "rev-parse", "--show-toplevel") == str(folder)
     version = str(Version.parse(version)) if version else _version_of(folder, is_repository)
-    commit = _git(folder, "rev-parse", "--short=12", "HEAD") if is_repository else ""
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=all") if commit else ""
+    commit = _ask_git(folder, "rev-parse", "--short=12", "HEAD") if is_repository else ""
+    changes = _ask_git(folder, "status", "--porcelain", "--untracked-files=all") if commit else ""
     try:
         content = content_hash(folder)
     except OSError as error:
@@ -140,7 +141,7 @@ def _version_of(folder: Path, is_repository: bool) -> str:
     """Return the last tag before the commit of a checkout. Raises Problem."""
     reason = "it is no Git repository"
     if is_repository:
-        tag = _git(folder, "describe", "--tags", "--abbrev=0", "--match=v1.*")
+        tag = _ask_git(folder, "describe", "--tags", "--abbrev=0", "--match=v1.*")
         if tag:
             return str(Version.parse(tag))
         reason = "git describe finds no tag"
@@ -148,13 +149,14 @@ def _version_of(folder: Path, is_repository: bool) -> str:
     raise Problem(f"the version of the checkout is unknown: {reason}", f"{SOURCE_OPTION} {folder}", next_step)
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    """Return the answer of Git, or an empty text if it has none; Git may not refresh its index on the way."""
-    options = ("--no-optional-locks", "-c", "core.fsmonitor=false")
+def git(folder: Path, *arguments: str) -> str:
+    """Return Git's answer in a folder, whichever repository the environment names. Raises CommandFailed."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        return proc.run(
-            ["git", "-C", str(folder), *options, *arguments], timeout_s=_GIT_TIMEOUT_S, env=env
-        ).stdout.strip()
-    except proc.CommandFailed:
-        return ""
+    return proc.run(["git", "-C", str(folder), *arguments], timeout_s=_GIT_TIMEOUT_S, env=env).stdout.strip()
+
+
+def _ask_git(folder: Path, *arguments: str) -> str:
+    """Return the answer of Git, or an empty text if it has none; Git may not refresh its index on the way."""
+    with contextlib.suppress(proc.CommandFailed):
+        return git(folder, "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments)
+    return ""

@@ -38,6 +38,7 @@ from nodeproof.artifacts.build import (
 from nodeproof.artifacts.checkout import Checkout, content_hash
 from nodeproof.cache import Report, cache_dir, load_or_build, make_folder, work_folder
 from nodeproof.hints import shipped
+from nodeproof.model.claim import release
 from nodeproof.model.overrides import NODE_VERSIONS_OPTION, SOURCE_OPTION, UPGRADE_OPTION
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
@@ -373,10 +374,10 @@ def check_skew(api_server: str, node_versions: tuple[str, ...], where: str = NOD
     """
     if not node_versions:
         return
-    minor = _version(api_server).minor
+    minor = release(api_server).minor
     supported = f"the version skew policy allows kubelets of 1.{minor - _OLDEST} to 1.{minor}"
     for version in node_versions:
-        age = minor - _version(version).minor
+        age = minor - release(version).minor
         if 0 <= age <= _OLDEST:
             continue
         relation = "newer than" if age < 0 else f"more than {_OLDEST} minor versions older than"
@@ -417,8 +418,8 @@ def check_upgrade(api_server: str, upgrade_to: str, node_versions: tuple[str, ..
     if not upgrade_to:
         return
     newer = upgrade_version(upgrade_to)
-    old, new = _version(api_server), _version(newer)
-    is_patch = new.minor == old.minor and _patch(new) > _patch(old)
+    old, new = release(api_server), release(newer)
+    is_patch = new.minor == old.minor and new.micro > old.micro
     if not is_patch and new.minor != old.minor + 1:
         supported = f"the version skew policy allows a newer patch of 1.{old.minor}, or 1.{old.minor + 1}"
         raise Problem(f"kube-apiserver {api_server} cannot be upgraded to {newer}", UPGRADE_OPTION, supported)
@@ -434,11 +435,3 @@ def obtain_upgrade(upgrade_to: str, report: Report) -> Components | None:
 
 def _is_folder(upgrade_to: str) -> bool:
     return len(Path(upgrade_to).parts) > 1
-
-
-def _version(text: str) -> Version:
-    return Version.parse(text.partition("+")[0])
-
-
-def _patch(version: Version) -> int:
-    return int(version.rest.partition("-")[0])

@@ -7,7 +7,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from nodeproof.model.problem import Problem
 from nodeproof.recording.bookmarks import FENCE_S
 from nodeproof.report import digest, junit, rundir, tables
 from nodeproof.report.plain import aligned, counted, wrapped
-from nodeproof.report.rundir import Row
 
 NAME = "nodeproof-audit"
 
@@ -107,12 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
         absent = sorted(selected - set(facts.selected))
         if absent:
             terminal.say(f"not judged, as no node has the state that they are about: {', '.join(absent)}")
-        report = Report(
-            rows,
-            tuple(settings.settings(evidence, claims, cluster.version) if reads_settings else ()),
-            tuple(dangers(evidence, claims, cluster.version)),
-        )
-        _print(arguments, folder, report, claims)
+        shown = list(settings.settings(evidence, claims, cluster.version)) if reads_settings else []
+        warnings = list(dangers(evidence, claims, cluster.version))
+        _print(arguments, folder, claims, shown, warnings)
     return digest.exit_code(rows, arguments.claim, facts.selected)
 
 
@@ -137,36 +133,33 @@ def _folder(path: Path | None) -> Iterator[Path]:
     yield rundir.create(path)
 
 
-@dataclass(frozen=True)
-class Report:
-    """What an audit prints."""
-
-    rows: tuple[Row, ...]
-    settings: tuple[Setting, ...]
-    dangers: tuple[Danger, ...]
-
-
 def _evidence(api: Api, cluster: Cluster, *, reads_kubelets: bool) -> Evidence:
     nodes, leases = (list(objects.values()) for objects in (cluster.nodes, cluster.leases))
     return settings.read(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
 
 
-def _print(arguments: argparse.Namespace, folder: Path, report: Report, claims: Mapping[str, Claim]) -> None:
+def _print(
+    arguments: argparse.Namespace,
+    folder: Path,
+    claims: Mapping[str, Claim],
+    shown: Sequence[Setting],
+    warnings: Sequence[Danger],
+) -> None:
+    rows = rundir.read_verdicts(folder)
     if arguments.format == "json":
         content = {
-            "verdicts": report.rows,
-            "settings": [entry.to_json() for entry in report.settings],
-            "warnings": [entry.to_json() for entry in report.dangers],
+            "verdicts": rows,
+            "settings": [{**asdict(entry), "value": entry.value or None} for entry in shown],
+            "warnings": [asdict(entry) for entry in warnings],
         }
         terminal.document(f"{json.dumps(content, indent=1)}\n")
-        return
-    if arguments.format == "junit":
+    elif arguments.format == "junit":
         terminal.document(junit.render(digest.read(folder), claims))
-        return
-    kept = str(folder) if arguments.run else "not kept (--run DIR)"
-    for line in (*_setting_lines(report.settings), *_danger_lines(report.dangers)):
-        terminal.put(line)
-    terminal.put(tables.render(report.rows, rundir.read_facts(folder).duration_s, kept))
+    else:
+        for line in (*_setting_lines(shown), *_danger_lines(warnings)):
+            terminal.put(line)
+        kept = str(folder) if arguments.run else "not kept (--run DIR)"
+        terminal.put(tables.render(rows, rundir.read_facts(folder).duration_s, kept))
 
 
 def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from nodeproof.audit.settings import Evidence, numbers, swap_bytes
@@ -29,10 +29,6 @@ class Danger:
     claim: str
     statement: str
     finding: str
-
-    def to_json(self) -> Mapping[str, str]:
-        """Return the JSON of a danger."""
-        return asdict(self)
 
 
 def dangers(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Danger]:

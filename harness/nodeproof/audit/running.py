@@ -15,9 +15,11 @@ from typing import Any
 
 from nodeproof.audit import expectations
 from nodeproof.audit.expectations import CLUSTER, Expectation, States
-from nodeproof.audit.settings import API_SERVER, Evidence, judge_tolerations
+from nodeproof.audit.settings import API_SERVER, Evidence, Tolerations
 from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
+from nodeproof.checks.observations import shows
+from nodeproof.checks.settings import default_of
 from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.kubeconfig import PacedApi
@@ -59,6 +61,8 @@ CLAIMS = (
 )
 """The claims of the catalogue that an observation can decide."""
 RECORDED = ("nodes", "leases")
+DEFAULT_TOLERATION_S = 300
+_TOLERATION_CONSTANTS = ("default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds")
 RENEWALS = 3
 """Gaps between renewals of a Lease that an observation of `MAX_OBSERVED_S` has at the default interval."""
 MAX_OBSERVED_S = 43.0
@@ -91,8 +95,13 @@ class Subject:
 
     name: str
     configuration: Configuration
-    judgments: tuple[Judgment, ...]
+    judgments: tuple[Judgment, ...] = ()
     verdicts: tuple[tuple[str, Verdict], ...] = ()
+
+    @property
+    def claims(self) -> set[str]:
+        """Its claims."""
+        return {judgment.claim for judgment in self.judgments} | {claim for claim, _verdict in self.verdicts}
 
 
 def look(api: Api) -> Cluster:
@@ -157,14 +166,35 @@ def record(
     together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
     instances = evidence.flags(API_SERVER)
     flags = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
-    of_tolerations = judge_tolerations(tolerations, TOLERATIONS, replace(configuration, flags_set=flags))
-    whole = Subject(
-        CLUSTER,
-        of_tolerations.configuration,
-        (*together, *of_tolerations.judgments),
-        of_tolerations.verdicts,
-    )
+    whole = judge_tolerations(tolerations, replace(configuration, flags_set=flags))
+    whole = replace(whole, judgments=(*together, *whole.judgments))
     return recording.history(), [whole, *subjects]
+
+
+def judge_tolerations(tolerations: Tolerations, configuration: Configuration) -> Subject:
+    """Return how to judge the claim about the default, of the whole cluster.
+
+    The default conforms whatever the flags of the API server are. Another value is judged by the flags, and
+    is unproven if they are unknown.
+    """
+    observation = tolerations.observation
+    if observation is None:
+        return _unknown(configuration, tolerations.reason)
+    if API_SERVER in configuration.flags_set:
+        reported = {**configuration.reported, API_SERVER: {"DefaultTolerationSeconds": tolerations.seconds}}
+        judgments = tuple(Judgment(TOLERATIONS, default_of(constant)) for constant in _TOLERATION_CONSTANTS)
+        return Subject(CLUSTER, replace(configuration, reported=reported), judgments)
+    expected = dict.fromkeys(observation.value, DEFAULT_TOLERATION_S)
+    if observation.value != expected:
+        reason = (
+            f"a new pod has {dict(observation.value)} s; whether flags of the API server say so is unknown"
+        )
+        return _unknown(configuration, reason)
+    return Subject(CLUSTER, configuration, (Judgment(TOLERATIONS, shows(observation, expected)),))
+
+
+def _unknown(configuration: Configuration, reason: str) -> Subject:
+    return Subject(CLUSTER, configuration, verdicts=((TOLERATIONS, unproven("settings-unknown", reason)),))
 
 
 def _expectations(
@@ -330,7 +360,7 @@ def write_run(
         ]
         place = rundir.write_scenario(folder, scenario, subject.judgments, subject.configuration, rows)
         files.link(folder / "history.jsonl", place / "history.jsonl")
-    judged = {claim for subject in subjects for claim in claims_of(subject)}
+    judged = {claim for subject in subjects for claim in subject.claims}
     facts = rundir.RunFacts(
         run=folder.name,
         began=began.isoformat(),
@@ -347,9 +377,3 @@ def write_run(
     )
     rundir.write_facts(folder, facts)
     return rundir.merge_verdicts(folder)
-
-
-def claims_of(subject: Subject) -> Iterator[str]:
-    """Yield the claims of a subject."""
-    yield from (judgment.claim for judgment in subject.judgments)
-    yield from (claim for claim, _verdict in subject.verdicts)

@@ -129,28 +129,15 @@ class Symbol:
     share: float = 1.0
 
 
+_MANAGER, _NODES = "kube-controller-manager", "NodeLifecycleController"
 SYMBOLS: Mapping[str, Symbol] = {
-    "G": Symbol(
-        "node-monitor-grace-period (s)",
-        "kube-controller-manager",
-        "NodeLifecycleController.NodeMonitorGracePeriod",
-    ),
-    "P": Symbol("node-monitor-period (s)", "kube-controller-manager", "KubeCloudShared.NodeMonitorPeriod"),
-    "E": Symbol(
-        "node-eviction-rate (1/s)", "kube-controller-manager", "NodeLifecycleController.NodeEvictionRate"
-    ),
-    "E2": Symbol(
-        "secondary-node-eviction-rate (1/s)",
-        "kube-controller-manager",
-        "NodeLifecycleController.SecondaryNodeEvictionRate",
-    ),
+    "G": Symbol("node-monitor-grace-period (s)", _MANAGER, f"{_NODES}.NodeMonitorGracePeriod"),
+    "P": Symbol("node-monitor-period (s)", _MANAGER, "KubeCloudShared.NodeMonitorPeriod"),
+    "E": Symbol("node-eviction-rate (1/s)", _MANAGER, f"{_NODES}.NodeEvictionRate"),
+    "E2": Symbol("secondary-node-eviction-rate (1/s)", _MANAGER, f"{_NODES}.SecondaryNodeEvictionRate"),
     # nodeLeaseRenewIntervalFraction is compiled in (pkg/kubelet/kubelet.go).
     "R": Symbol("interval of lease renewals (s)", "kubelet", "nodeLeaseDurationSeconds", 0.25),
-    "S": Symbol(
-        "node-startup-grace-period (s)",
-        "kube-controller-manager",
-        "NodeLifecycleController.NodeStartupGracePeriod",
-    ),
+    "S": Symbol("node-startup-grace-period (s)", _MANAGER, f"{_NODES}.NodeStartupGracePeriod"),
     "U": Symbol("period in which a kubelet computes its status (s)", "kubelet", "nodeStatusUpdateFrequency"),
     "T": Symbol("default toleration (s)", "kube-apiserver", "DefaultTolerationSeconds.Unreachable"),
 }

@@ -8,38 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeproof.model.window import WindowSpec
+from nodeproof.model.window import Stored, WindowSpec
 
 Json = Any
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Stored):
     """A judgment by name and arguments; `nodeproof.checks` has the functions."""
 
-    name: str
-    args: Mapping[str, Json]
 
-    def to_json(self) -> Mapping[str, Json]:
-        """Return the JSON stored in `judgments.json`."""
-        return {"name": self.name, "args": dict(self.args)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> Check:
-        """Read a stored check.
-
-        Raises:
-            KeyError: The data is not a check.
-        """
-        return cls(data["name"], data["args"])
-
-
-@dataclass(frozen=True)
-class Moment:
+class Moment(Stored):
     """An event at one time of a history, by name and arguments."""
-
-    name: str
-    args: Mapping[str, Json]
 
     def after(self, anchor: Moment, window: WindowSpec) -> Check:
         """Check that the moment occurs within `window` after `anchor`."""
@@ -54,19 +33,6 @@ class Moment:
 
     def _timed(self, name: str, anchor: Moment, window: WindowSpec) -> Check:
         return Check(name, {"event": self.to_json(), "anchor": anchor.to_json(), "window": window.to_json()})
-
-    def to_json(self) -> Mapping[str, Json]:
-        """Return the JSON stored in a check."""
-        return {"name": self.name, "args": dict(self.args)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> Moment:
-        """Read a stored moment.
-
-        Raises:
-            KeyError: The data is not a moment.
-        """
-        return cls(data["name"], data["args"])
 
     def __str__(self) -> str:
         parts = (_format(value) for value in self.args.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _ALLOWED = "\n\t"
+ENVIRONMENT = 2
+"""Exit code of a command that a Problem ends: a usage error, or an unsuitable environment."""
 
 
 def printable(text: str) -> str:

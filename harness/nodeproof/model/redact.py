@@ -161,70 +161,43 @@ _BY_FORM = tuple(
     (tuple(literals.split("|")), re.compile(pattern), kind)
     for literals, pattern, kind in (
         # base64 of `-----BEGIN`, as in client-key-data and in a Secret; then of a JWT, as in a Secret.
-        (
-            "ls0tls1crudjti",
-            rf"(?P<secret>LS0tLS1CRUdJTi{_BASE64}*+(?:{_BREAK}*+{_BASE64}{{16,}}+)*+)",
-            ENCODED,
-        ),
+        ("ls0tls1crudjti",
+         rf"(?P<secret>LS0tLS1CRUdJTi{_BASE64}*+(?:{_BREAK}*+{_BASE64}{{16,}}+)*+)", ENCODED),
         ("zxlk", rf"(?P<secret>ZXlK{_BASE64}{{60,}}+)", TOKEN),
         ("key-data", rf"key-data{_QUOTES}\s{{0,3}}[:=]\s{{0,3}}{_QUOTES}(?P<secret>{_BASE64}{{8,}}+)", KEY),
-        (
-            "authorization",
-            rf"{_any_case('uthorization')}{_QUOTES}\s{{0,3}}[:=]\s{{0,3}}[\[\"'\\]{{0,5}}(?i:bearer|basic|token|apikey)\s{{1,3}}"
-            rf"(?P<secret>{_VALUE})",
-            TOKEN,
-        ),
+        ("authorization",
+         rf"{_any_case('uthorization')}{_QUOTES}\s{{0,3}}[:=]\s{{0,3}}[\[\"'\\]{{0,5}}(?i:bearer|basic|token|apikey)\s{{1,3}}"
+         rf"(?P<secret>{_VALUE})", TOKEN),
         ("bearer", rf"{_any_case('earer')}(?:\s|\+|%20){{1,3}}{_WITH_DIGIT}(?P<secret>{_VALUE})", TOKEN),
-        (
-            "cookie",
-            rf"{_any_case('cookie')}: (?P<secret>(?!\[redacted )[^\s\"'\\][^\n\"'\\]{{3,2048}}+)",
-            TOKEN,
-        ),
+        ("cookie",
+         rf"{_any_case('cookie')}: (?P<secret>(?!\[redacted )[^\s\"'\\][^\n\"'\\]{{3,2048}}+)", TOKEN),
         # An Event's name may look like a bootstrap token.
-        (
-            "token",
-            rf"{_any_case('token')}\s{{1,3}}{_QUOTES}(?P<secret>[a-z0-9]{{6}}\.[a-z0-9]{{16}})\b",
-            TOKEN,
-        ),
+        ("token",
+         rf"{_any_case('token')}\s{{1,3}}{_QUOTES}(?P<secret>[a-z0-9]{{6}}\.[a-z0-9]{{16}})\b", TOKEN),
         # Join token of K3s and RKE2. Source: https://docs.k3s.io/cli/token
         ("k10", r"(?P<secret>\bK10[0-9a-f]{8,128}::[^\s\"'\\,;&]{3,256}+)", TOKEN),
         ("ghp_|gho_|ghu_|ghs_|ghr_", r"(?P<secret>\bgh[pousr]_[A-Za-z0-9]{16,}+)", TOKEN),
         ("github_pat_|glpat-|xox", r"(?P<secret>\b(?:github_pat_|glpat-|xox[abeprs]-)[\w-]{10,}+)", TOKEN),
-        (
-            "npm_|hf_|sk_live_|dckr_pat_",
-            r"(?P<secret>\b(?:npm_|hf_|sk_live_|dckr_pat_)[A-Za-z0-9]{16,}+)",
-            TOKEN,
-        ),
+        ("npm_|hf_|sk_live_|dckr_pat_",
+         r"(?P<secret>\b(?:npm_|hf_|sk_live_|dckr_pat_)[A-Za-z0-9]{16,}+)", TOKEN),
         ("hvs.|pypi-|aiza", r"(?P<secret>\b(?:hvs\.|pypi-|AIza)[\w-]{20,}+)", TOKEN),
         ("akia|asia", r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{12,20}+)", TOKEN),
-        (
-            "sig=|signature=",
-            r"\b(?:sig|(?i:x-amz-signature))=(?P<secret>(?!\[redacted )[^\s\"'\\&]{8,}+)",
-            TOKEN,
-        ),
+        ("sig=|signature=",
+         r"\b(?:sig|(?i:x-amz-signature))=(?P<secret>(?!\[redacted )[^\s\"'\\&]{8,}+)", TOKEN),
         # kubeadm prints it on a line of its own. Source: kubeadm's cmd/phases/init/uploadcerts.go
-        (
-            "certificate key|certificate-key|certificatekey",
-            rf"{_any_case('ertificate')}[- _]?{_any_case('key')}:?{_BREAK}{{1,4}}"
-            r"(?P<secret>[0-9a-f]{32,128}+)",
-            TOKEN,
-        ),
+        ("certificate key|certificate-key|certificatekey",
+         rf"{_any_case('ertificate')}[- _]?{_any_case('key')}:?{_BREAK}{{1,4}}"
+         r"(?P<secret>[0-9a-f]{32,128}+)", TOKEN),
         ("private-lines", rf"Private-Lines: \d{{1,4}}(?P<secret>(?:{_BREAK}++{_BASE64}{{8,}}+)++)", KEY),
         ("ipmitool", rf"\bipmitool\b[^\n]{{0,300}}?[\s\"'\\,]-P[\"'\\,= \t]{{0,10}}{_ARGUMENT}", PASSWORD),
         ("racadm", rf"\bracadm\b[^\n]{{0,300}}?[\s\"'\\,]-p{_APART}{_ARGUMENT}", PASSWORD),
         ("fence_", rf"\bfence_\w{{1,40}}\b[^\n]{{0,300}}?[\s\"'\\,]-p{_APART}{_ARGUMENT}", PASSWORD),
         ("sshpass", rf"\bsshpass{_APART}-p[\"'\\,= \t]{{0,10}}{_ARGUMENT}", PASSWORD),
-        (
-            "-u|-user",
-            rf"[\s\"'](?:-u|--user|--proxy-user){_APART}[^\s:\"'\\]{{0,64}}:(?!\d+\b){_ARGUMENT}",
-            PASSWORD,
-        ),
-        (
-            "passw",
-            rf"{_any_case('passw')}(?:{_any_case('or')})?{_any_case('d')}\s(?:for|of)\s[^\s:]{{1,64}}"
-            rf"(?: ?[:=]| is) ?{_QUOTES}{_ARGUMENT}",
-            PASSWORD,
-        ),
+        ("-u|-user",
+         rf"[\s\"'](?:-u|--user|--proxy-user){_APART}[^\s:\"'\\]{{0,64}}:(?!\d+\b){_ARGUMENT}", PASSWORD),
+        ("passw",
+         rf"{_any_case('passw')}(?:{_any_case('or')})?{_any_case('d')}\s(?:for|of)\s[^\s:]{{1,64}}"
+         rf"(?: ?[:=]| is) ?{_QUOTES}{_ARGUMENT}", PASSWORD),
         ("@", r"://[^\s/:@\"'\\\[]{0,64}:(?P<secret>(?!\[redacted )[^\s/@\"'\\\[]{1,256})@", PASSWORD),
     )
 )  # fmt: skip

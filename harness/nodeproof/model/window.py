@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal, ParamSpec, Self
 
 from nodeproof.model.cluster import RENEW_JITTER, UPDATE_JITTER, Configuration
 from nodeproof.model.formula import SLACK, SYMBOLS, Term
@@ -27,24 +27,24 @@ QUARANTINE_S = 40.0
 
 
 @dataclass(frozen=True)
-class WindowSpec:
-    """A window by name and arguments, stored with a judgment and computed by the current code."""
+class Stored:
+    """Something by name and arguments, stored in `judgments.json` and evaluated by the current code."""
 
     name: str
     args: Mapping[str, Json] = field(default_factory=dict)
 
     def to_json(self) -> Mapping[str, Json]:
-        """Return the JSON stored in `judgments.json`."""
+        """Return the stored JSON."""
         return {"name": self.name, "args": dict(self.args)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> WindowSpec:
-        """Read a stored window.
-
-        Raises:
-            KeyError: The data is not a window.
-        """
+    def from_json(cls, data: Mapping[str, Json]) -> Self:
+        """Read stored JSON. Raises KeyError if it lacks the name or the arguments."""
         return cls(data["name"], data["args"])
+
+
+class WindowSpec(Stored):
+    """A window by name and arguments."""
 
 
 @dataclass(frozen=True)

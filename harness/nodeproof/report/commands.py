@@ -5,19 +5,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from nodeproof import catalogue
+from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
+from nodeproof.report import (
+    comparison,
+    digest,
+    files,
+    junit,
+    merge,
+    openmetrics,
+    page,
+    publish,
+    recheck,
+    site,
+    tables,
+)
 from nodeproof.terminal import document, put, say
-
-if TYPE_CHECKING:
-    from nodeproof.model.claim import Claim
 
 
 def _put(text: str, place: str) -> None:
     """Print a text, or write it into a file and print where that is."""
-    from nodeproof.report import files, page
-
     if place == files.STANDARD_OUTPUT:
         document(f"{page.encodable(text)}\n")
     else:
@@ -26,15 +35,11 @@ def _put(text: str, place: str) -> None:
 
 def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
     """Return the catalogue with the user's claims."""
-    from nodeproof import catalogue
-
     return catalogue.load(arguments.claims)
 
 
-def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def recheck_run(arguments: argparse.Namespace) -> int:
     """Judge a stored run again, and rebuild its reports in a folder inside the run."""
-    from nodeproof.report import digest, junit, page, recheck, site, tables
-
     claims = _claims(arguments)
     rechecked = recheck.recheck(arguments.run_folder, claims)
     run, facts = rechecked.digest, rechecked.facts
@@ -58,10 +63,8 @@ def recheck(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return digest.exit_code(run.rows, required, facts.selected, broken_off, is_whole=run.is_whole)
 
 
-def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def merge_shards(arguments: argparse.Namespace) -> int:
     """Make one run of shards, with its site."""
-    from nodeproof.report import digest, merge, page, site, tables
-
     claims = _claims(arguments)
     merged = merge.merge(arguments.runs, arguments.run, claims)
     folder, facts, rows = merged.folder, merged.facts, merged.rows
@@ -77,10 +80,8 @@ def merge(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return digest.exit_code(rows, merged.selected, facts.selected, facts.exit_reason)
 
 
-def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def serve_site(arguments: argparse.Namespace) -> int:
     """Serve a run's site until Ctrl-C."""
-    from nodeproof.report import page, site
-
     run, claims = arguments.run_folder.resolve(), _claims(arguments)
     if not (run / "site" / "index.html").exists():
         site.generate(run, say, claims)
@@ -90,18 +91,14 @@ def report(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def page(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def write_page(arguments: argparse.Namespace) -> int:
     """Write a run's page, judged; needs no Node.js."""
-    from nodeproof.report import page
-
     put(str(page.write(arguments.run_folder, _claims(arguments))))
     return 0
 
 
-def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def write_junit(arguments: argparse.Namespace) -> int:
     """Print or write a run's verdicts as JUnit XML."""
-    from nodeproof.report import digest, files, junit
-
     claims = _claims(arguments)
     if arguments.output == files.STANDARD_OUTPUT:
         document(junit.render(digest.read(arguments.run_folder), claims))
@@ -110,20 +107,16 @@ def junit(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def compare(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def compare_runs(arguments: argparse.Namespace) -> int:
     """Print what differs between two runs; return 1 if something regressed."""
-    from nodeproof.report import comparison, digest
-
     runs = [digest.read(run) for run in (arguments.before, arguments.after)]
     compared = comparison.compare(runs, _claims(arguments))
     put(comparison.changes_text(compared))
     return 1 if compared.regressions else 0
 
 
-def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def show_matrix(arguments: argparse.Namespace) -> int:
     """Print or write the page's claims across several runs."""
-    from nodeproof.report import comparison, digest
-
     runs = [digest.read(run) for run in arguments.runs]
     compared = comparison.compare(runs, _claims(arguments))
     if arguments.html:
@@ -137,10 +130,8 @@ def matrix(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def summarize(arguments: argparse.Namespace) -> int:
     """Print runs in Markdown, one after the other, or write them as OpenMetrics."""
-    from nodeproof.report import digest, openmetrics, tables
-
     claims = _claims(arguments)
     runs = [digest.read(run) for run in arguments.runs]
     if arguments.openmetrics:
@@ -151,10 +142,8 @@ def summary(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def publish(arguments: argparse.Namespace, _rest: list[str]) -> int:
+def publish_runs(arguments: argparse.Namespace) -> int:
     """Copy the public part of runs into a folder, and list all runs there."""
-    from nodeproof.report import publish
-
     claims = _claims(arguments)
     published = publish.publish(arguments.folder, arguments.runs, claims, arguments.keep, arguments.mib)
     for name in published.removed:

@@ -16,7 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nodeproof.model.claim import CONTRARY, MOVED, Claim, Constant, includes
+from packaging.version import Version
+
+from nodeproof.model.claim import CONTRARY, MOVED, Claim, Constant, includes, release
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.overrides import without_source
 from nodeproof.model.problem import Problem
@@ -43,6 +45,8 @@ _MEASURED, _STATEMENT = 24, 100
 _SYMBOL = re.compile(rf"\b(?:[0-9.]+)?({'|'.join(sorted(SYMBOLS, key=len, reverse=True))})\b")
 _CHOOSES_NONE = re.compile(r" (?:--(?:run|source)[= ]|-n[= ]?)\S+")
 _SINCE = re.compile(r">=\s*([0-9]+\.[0-9]+)")
+_LEAST_CHANGE, _LEAST_CHANGE_S = 0.25, 1.0
+"""Change of a median, as a share of the smaller one and in seconds, below which it is noise of one run."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ class Comparison:
         elif values != defaults:
             return change
         begins = [match[1] for default in shipped if default and (match := _SINCE.search(default[1]))]
-        since = max(begins, key=lambda version: [int(part) for part in version.split(".")], default="")
+        since = max(map(Version, begins), default="")
         return f"{change}, the default changed{f' in {since}' if since else ''}"
 
     @cached_property
@@ -441,51 +445,6 @@ def _seconds(time_s: float) -> str:
     return f"{time_s:.{digits}f}"
 
 
-_LEAST_CHANGE, _LEAST_CHANGE_S = 0.25, 1.0
-"""Change of a median, as a share of the smaller one and in seconds, below which it is noise of one run."""
-_REASON = 300
-_MARKS = {True: "✓", False: "✗", None: ""}
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """A claim whose verdict differs, with the source of the change, if the catalogue has one."""
-
-    line: Line
-    cause: str
-
-
-@dataclass(frozen=True)
-class Default:
-    """A default compiled into a component: its value in each version, and its source."""
-
-    name: str
-    component: str
-    values: tuple[str, ...]
-    source: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a minor changed in what scenarios observe of a claim, which holds before and after."""
-
-    claim: Claim
-    minor: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of the page: in each version of the page, whether it was true there.
-
-    Args:
-        truths: by version of the page; True, False, or None if the page does not have the sentence.
-    """
-
-    claim: Claim
-    truths: Mapping[str, bool | None]
-
-
 def versions_markdown(comparison: Comparison) -> str:
     """Return a page in Markdown about runs on several versions of Kubernetes, in the order of the runs."""
     claims = comparison.claims
@@ -493,76 +452,52 @@ def versions_markdown(comparison: Comparison) -> str:
         "versions.md",
         comparison=comparison,
         title=title_of,
-        verdicts=list(_verdicts(comparison)),
-        defaults=list(_defaults(comparison)),
-        medians=list(_medians(comparison)),
+        verdicts=[(line, _cause(line)) for line in comparison.lines if not line.is_same],
+        defaults=list(_changed_defaults(comparison)),
+        medians=list(_changed_medians(comparison)),
         changes=list(_changes(comparison)),
         sentences=list(untrue_sentences(claims)),
         page_versions=list(dict.fromkeys(version for claim in claims.values() for version in claim.page)),
-        marks=_MARKS,
+        marks={True: "✓", False: "✗", None: ""},
         least=_LEAST_CHANGE,
         least_s=_LEAST_CHANGE_S,
     )
 
 
-def _verdicts(comparison: Comparison) -> Iterator[Verdicts]:
-    for line in comparison.lines:
-        if not line.is_same:
-            yield Verdicts(line, _cause(comparison.claims.get(line.id), line))
-
-
-def _cause(claim: Claim | None, line: Line) -> str:
+def _cause(line: Line) -> str:
     """Return the versions, the difference and the source that the catalogue names, else the runs' reasons."""
-    reasons = {entry.reason: None for entry in line.entries if entry and _is_open(entry)}
-    if claim is None or "not-applicable" not in " ".join(line.labels):
-        return "; ".join(on_terminal(reason, _REASON) for reason in reasons)
-    parts = [f"holds for {claim.versions}", claim.drift, *claim.sources]
-    return "; ".join(on_terminal(part) for part in parts if part)
+    claim, entries = line.entry.claim, filter(None, line.entries)
+    if claim and "not-applicable" in " ".join(line.labels):
+        parts = [f"holds for {claim.versions}", claim.drift, *claim.sources]
+        return "; ".join(on_terminal(part) for part in parts if part)
+    reasons = dict.fromkeys(entry.reason for entry in entries if entry.state != "conforms" and entry.reason)
+    return "; ".join(on_terminal(reason, LONG) for reason in reasons)
 
 
-def _is_open(entry: Entry) -> bool:
-    return entry.state != "conforms" and bool(entry.reason)
+def _changed_defaults(comparison: Comparison) -> Iterator[tuple[Constant, Sequence[str]]]:
+    """Yield the defaults whose values differ between the versions of the runs, each once, with the values."""
+    constants = {
+        (constant.component, constant.name): constant
+        for claim in comparison.claims.values()
+        for constant in claim.constants
+    }
+    for constant in constants.values():
+        values = [constant.at(run.kubernetes_version) for run in comparison.runs]
+        if len({*values}) > 1:
+            yield constant, [f"{value:g} {constant.unit}".strip() for value in values]
 
 
-def _defaults(comparison: Comparison) -> Iterator[Default]:
-    """Yield the defaults of the catalogue that differ between the versions of the runs, each once."""
-    seen = set()
-    for claim in comparison.claims.values():
-        for constant in claim.constants:
-            values = tuple(f"{constant.at(run.kubernetes_version):g}" for run in comparison.runs)
-            key = (constant.component, constant.name)
-            if len({*values}) > 1 and key not in seen:
-                seen.add(key)
-                in_words = tuple(f"{value} {constant.unit}".strip() for value in values)
-                yield Default(constant.name, constant.component, in_words, constant.source)
-
-
-def _medians(comparison: Comparison) -> Iterator[tuple[Line, tuple[float | None, ...]]]:
+def _changed_medians(comparison: Comparison) -> Iterator[tuple[Line, Sequence[float | None]]]:
     """Yield the claims whose median time changes from one run to another by more than a run's noise."""
     for line in comparison.lines:
         times = [measured_times(entry) for entry in line.entries]
-        medians = tuple(median(values) if values else None for values in times)
+        medians = [median(values) if values else None for values in times]
         measured_s = [value for value in medians if value is not None]
-        if len(measured_s) < 2:
+        if len(measured_s) < 2 or _is_in_one_window(line, measured_s):
             continue
-        change_s = max(measured_s) - min(measured_s)
-        if _is_in_one_window(line, measured_s):
-            continue
-        if change_s > max(_LEAST_CHANGE_S, _LEAST_CHANGE * min(measured_s)):
+        least_s = max(_LEAST_CHANGE_S, _LEAST_CHANGE * min(measured_s))
+        if max(measured_s) - min(measured_s) > least_s:
             yield line, medians
-
-
-def _changes(comparison: Comparison) -> Iterator[Change]:
-    """Yield what the catalogue says changed after the oldest minor of the runs, up to the newest one."""
-    minors = [_minor(run.kubernetes_version) for run in comparison.runs]
-    for claim in comparison.claims.values():
-        for minor, text in claim.changed.items():
-            if min(minors) < _minor(minor) <= max(minors):
-                yield Change(claim, minor, text)
-
-
-def _minor(version: str) -> int:
-    return int(version.split(".")[1])
 
 
 def _is_in_one_window(line: Line, times_s: Sequence[float]) -> bool:
@@ -572,12 +507,24 @@ def _is_in_one_window(line: Line, times_s: Sequence[float]) -> bool:
     return any(window["low_s"] <= min(times_s) and max(times_s) <= window["high_s"] for window in windows)
 
 
-def untrue_sentences(claims: Mapping[str, Claim]) -> Iterator[Sentence]:
-    """Yield the sentences that were not true in every version of the page that has them."""
+def _changes(comparison: Comparison) -> Iterator[tuple[str, Claim, str]]:
+    """Yield what the catalogue says changed after the oldest minor of the runs, up to the newest one."""
+    minors = [release(run.kubernetes_version).minor for run in comparison.runs]
+    for claim in comparison.claims.values():
+        for minor, text in claim.changed.items():
+            if min(minors) < Version(minor).minor <= max(minors):
+                yield minor, claim, text
+
+
+def untrue_sentences(claims: Mapping[str, Claim]) -> Iterator[tuple[Claim, Mapping[str, bool | None]]]:
+    """Yield the claims whose sentence was not true in every version of the page that has it.
+
+    Each comes with the truth by version of the page: None if that page does not have the sentence.
+    """
     for claim in claims.values():
         truths = {version: _is_true(claim, version) for version in claim.page}
         if False in truths.values():
-            yield Sentence(claim, truths)
+            yield claim, truths
 
 
 def _is_true(claim: Claim, page_version: str) -> bool | None:

@@ -88,9 +88,8 @@ class Cell:
 
 def measure(history: History, configuration: Configuration) -> Iterator[Recovery]:
     """Yield the recovery of each node that a fault made not Ready."""
-    ready = {name: _ready_changes(versions) for name, versions in _versions_by_name(history, "nodes")}
     for name, node, injected_t, healing_t in _faults(history):
-        changes = ready.get(node, ())
+        changes = _ready_changes(history.versions("nodes", "", node))
         if _status_at(changes, injected_t) != "True":
             continue
         lost = next(((t, status) for t, status in changes if t > injected_t and status != "True"), None)
@@ -164,13 +163,6 @@ def _is_silenced(history: History, node: str, injected_t: float, lost_t: float) 
     return not any(injected_t + _LATE_S < renewal.t < lost_t for renewal in renewals)
 
 
-def _versions_by_name(history: History, resource: str) -> Iterator[tuple[str, Sequence[Version]]]:
-    versions: dict[str, list[Version]] = {}
-    for version in history.all_versions(resource):
-        versions.setdefault(version.object["metadata"]["name"], []).append(version)
-    yield from versions.items()
-
-
 def _ready_changes(versions: Iterable[Version]) -> Sequence[tuple[float, str]]:
     """Return the status of the condition Ready of each state of a Node, with its time (s)."""
     return [(version.t, condition_status(version.object, "Ready")) for version in versions]
@@ -196,25 +188,17 @@ def _first_evicted(history: History, node: str, since_t: float, until_t: float) 
 
 def _replaced_t(history: History, node: str, since_t: float) -> float | None:
     """Return when a pod that was created after `since_t` was first Ready in place of one of the node (s)."""
-    owners = {
-        owner
-        for version in history.all_versions("pods")
-        if version.t <= since_t and version.object["spec"].get("nodeName") == node
-        for owner in _controllers(version.object)
-    }
-    older = {
-        version.object["metadata"]["uid"] for version in history.all_versions("pods") if version.t <= since_t
-    }
-    for version in history.all_versions("pods"):
+    pods = list(history.all_versions("pods"))
+    before = [version.object for version in pods if version.t <= since_t]
+    older = {pod["metadata"]["uid"] for pod in before}
+    of_node = [pod for pod in before if pod["spec"].get("nodeName") == node]
+    owners = {owner for pod in of_node for owner in _controllers(pod)}
+    for version in pods:
         pod = version.object
         is_new = version.t > since_t and pod["metadata"]["uid"] not in older
         is_elsewhere = pod["spec"].get("nodeName") not in (None, node)
-        if (
-            is_new
-            and is_elsewhere
-            and condition_status(pod, "Ready") == "True"
-            and owners & _controllers(pod)
-        ):
+        is_ready = condition_status(pod, "Ready") == "True"
+        if is_new and is_elsewhere and is_ready and owners & _controllers(pod):
             return version.t
     return None
 
