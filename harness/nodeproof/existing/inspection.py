@@ -1,0 +1,76 @@
+"""What the machines of an inventory answer over SSH, and which faults that refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from nodeproof.existing import marks
+from nodeproof.existing.inventory import POWER_FAULTS, Inventory
+from nodeproof.machines.machine import MachineError, checked
+from nodeproof.machines.openssh import OpenSsh, strict_config
+
+Json = Any
+_TIMEOUT_S = 20.0
+_WORKERS = 4
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "called-off-shutdown": ("busctl", "systemd-inhibit"),
+    "link-down": ("ip",),
+    "partition": ("nft",),
+    "swap": ("fallocate", "mkswap", "swapoff", "swapon"),
+}
+"""The programs that faults run on a machine, besides those of every system with systemd."""
+_SYSTEMD = "systemd"
+_FACTS = """
+cat /etc/machine-id && cat /proc/sys/kernel/random/boot_id || exit 1
+[ -d /run/systemd/system ] && command -v systemd-run >/dev/null && echo "$0"
+for program in "$@"; do command -v "$program" >/dev/null && echo "$program"; done
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Facts about a machine: its ids, and which of `PROGRAMS` it has, with `systemd` if that runs it."""
+
+    machine_id: str
+    boot_id: str
+    programs: frozenset[str]
+
+
+def inspect(inventory: Inventory) -> Mapping[str, Inspection | str]:
+    """Read the facts of all listed nodes' machines, or why they cannot be read; changes nothing."""
+    with strict_config(inventory.ssh.config, inventory.ssh.known_hosts) as config:
+        hosts = [OpenSsh(name, config) for name in inventory.nodes]
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            return dict(zip(inventory.nodes, pool.map(_inspect, hosts), strict=True))
+
+
+def _inspect(host: OpenSsh) -> Inspection | str:
+    programs = sorted({program for needed in PROGRAMS.values() for program in needed})
+    try:
+        completed = host.run(["sh", "-c", _FACTS, _SYSTEMD, *programs], timeout_s=_TIMEOUT_S)
+        machine_id, boot_id, *present = checked(completed, f"{host.host}: machine id").split()
+    except (MachineError, ValueError) as error:
+        return str(error)
+    return Inspection(machine_id, boot_id, frozenset(present))
+
+
+def refusals(fault: str, node: Json, inspection: Inspection | str) -> Iterator[str]:
+    """Yield why a fault must not or cannot be injected on a Node's machine."""
+    if isinstance(inspection, str):
+        yield f"its machine does not answer as root over SSH: {inspection}"
+        return
+    if inspection.machine_id != marks.machine_id(node):
+        yield "SSH leads to a machine with another machine id than its Node"
+    elif inspection.boot_id != node["status"]["nodeInfo"]["bootID"]:
+        yield "SSH leads to a machine with another boot id than its Node"
+    if fault in POWER_FAULTS:
+        return
+    if _SYSTEMD not in inspection.programs:
+        yield "its machine has no systemd, whose timer heals a fault if nodeproof ends"
+    missing = sorted(set(PROGRAMS.get(fault, ())) - inspection.programs)
+    if missing:
+        yield f"its machine has no {', '.join(missing)}"
