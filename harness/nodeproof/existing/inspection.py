@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from nodeproof.existing import marks
+from nodeproof.existing import ansible, marks
 from nodeproof.existing.inventory import POWER_FAULTS, Inventory
 from nodeproof.machines.machine import MachineError, checked
 from nodeproof.machines.openssh import OpenSsh, strict_config
@@ -41,8 +41,13 @@ class Inspection:
 
 
 def inspect(inventory: Inventory) -> Mapping[str, Inspection | str]:
-    """Read the facts of all listed nodes' machines, or why they cannot be read; changes nothing."""
-    with strict_config(inventory.ssh.config, inventory.ssh.known_hosts) as config:
+    """Read the facts of all listed nodes' machines, or why they cannot be read; changes nothing.
+
+    Raises:
+        Problem: Ansible's inventory cannot be used.
+    """
+    own = ansible.ssh_config(inventory.hosts, inventory.nodes) if inventory.hosts else ""
+    with strict_config(inventory.ssh.config, inventory.ssh.known_hosts, own) as config:
         hosts = [OpenSsh(name, config) for name in inventory.nodes]
         with ThreadPoolExecutor(_WORKERS) as pool:
             return dict(zip(inventory.nodes, pool.map(_inspect, hosts), strict=True))

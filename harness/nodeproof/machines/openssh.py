@@ -46,6 +46,7 @@ PermitLocalCommand no
 RemoteCommand none
 RequestTTY no
 LogLevel ERROR
+{hosts}Host *
 Include "{config}"
 """
 
@@ -84,15 +85,16 @@ class OpenSsh:
 
 
 @contextlib.contextmanager
-def strict_config(config: Path, known_hosts: Path) -> Iterator[Path]:
+def strict_config(config: Path, known_hosts: Path, hosts: str = "") -> Iterator[Path]:
     """Write a configuration that reads `config`, and accepts no host key but those of `known_hosts`.
 
-    A jump host's key must be there, too.
+    A jump host's key must be there, too. The `Host` blocks of `hosts` have priority over `config`.
     """
     content = _STRICT.format(
         timeout_s=CONNECT_TIMEOUT_S,
         known_hosts=str(known_hosts.absolute()).replace("%", "%%"),
         config=config.absolute(),
+        hosts=hosts,
     )
     with tempfile.TemporaryDirectory(prefix="nodeproof-ssh-") as folder:
         path = Path(folder) / "config"
