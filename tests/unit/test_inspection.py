@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from nodeproof.existing import inspection
-from nodeproof.existing.inspection import PROGRAMS, Inspection
+from nodeproof.existing.inspection import NEEDS, OWN_KERNEL, SYSTEMD, Inspection
 from nodeproof.existing.inventory import Ssh
 from nodeproof.faults import FAULTS
+from nodeproof.faults.units import KUBELET
 from tests.unit.ssh_server import Hosts
 from tests.unit.test_impact import member
 from tests.unit.test_marks import INVENTORY, NAME
 
 NODE = member(status={"nodeInfo": {"machineID": "machine-1", "bootID": "boot-1"}})
-COMPLETE = Inspection("machine-1", "boot-1", frozenset({"systemd", "nft"}))
+COMPLETE = Inspection("machine-1", "boot-1", frozenset({SYSTEMD, KUBELET, "nft"}))
 REFUSED: dict[str, tuple[str, Inspection | str, str]] = {
     "no answer": ("partition", "worker-7: ssh: refused", "does not answer as root over SSH: worker-7: ssh"),
     "another machine": ("partition", replace(COMPLETE, machine_id="machine-2"), "another machine id"),
@@ -26,8 +27,14 @@ REFUSED: dict[str, tuple[str, Inspection | str, str]] = {
         replace(COMPLETE, machine_id="machine-2"),
         "another machine id",
     ),
-    "no systemd": ("unit-down", replace(COMPLETE, programs=frozenset()), "no systemd"),
-    "no program": ("partition", replace(COMPLETE, programs=frozenset({"systemd"})), "has no nft"),
+    "no systemd": ("unit-down", replace(COMPLETE, provides=frozenset({KUBELET})), "no systemd"),
+    "kubelet of another name": (
+        "unit-down",
+        replace(COMPLETE, provides=frozenset({SYSTEMD})),
+        "no active kubelet.service",
+    ),
+    "container": ("clock", COMPLETE, "no kernel of its own"),
+    "no program": ("partition", replace(COMPLETE, provides=frozenset({SYSTEMD})), "has no nft"),
 }
 
 
@@ -43,24 +50,25 @@ def test_suitable_machine_refuses_nothing(fault: str) -> None:
 
 
 def test_power_needs_no_program_on_the_machine() -> None:
-    assert list(inspection.refusals("power-off", NODE, replace(COMPLETE, programs=frozenset()))) == []
+    assert list(inspection.refusals("power-off", NODE, replace(COMPLETE, provides=frozenset()))) == []
 
 
-def test_each_fault_with_programs_exists() -> None:
-    assert PROGRAMS.keys() <= FAULTS.keys()
+def test_each_fault_with_needs_exists() -> None:
+    assert NEEDS.keys() <= FAULTS.keys()
 
 
 @pytest.mark.skipif(not Path("/etc/machine-id").exists(), reason="this machine has no machine id")
 def test_facts_are_read_as_root(hosts: Hosts) -> None:
     hosts.program("nft", "#!/bin/sh\n")
+    hosts.program("readlink", "#!/bin/sh\necho 'pid:[4026531836]'\n")
+    hosts.program("systemctl", f'#!/bin/sh\n[ "$*" = "is-active {KUBELET}" ]\n')
     with hosts.shell(hosts.node.known_host):
         files = Ssh(hosts.folder / "my config", hosts.folder / "my known_hosts")
         facts = inspection.inspect(replace(INVENTORY, ssh=files))[NAME]
     assert isinstance(facts, Inspection)
     assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert facts.machine_id == Path("/etc/machine-id").read_text().strip()
-    assert "nft" in facts.programs
-    assert ("systemd" in facts.programs) == Path("/run/systemd/system").is_dir()
+    assert {"nft", KUBELET, OWN_KERNEL} <= facts.provides
 
 
 def test_machine_that_does_not_answer_is_a_reason(hosts: Hosts) -> None:

@@ -5,39 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from nodeproof.existing import ansible, marks
 from nodeproof.existing.inventory import POWER_FAULTS, Inventory
+from nodeproof.faults.fault import FIRST_PID_NAMESPACE
+from nodeproof.faults.units import KUBELET
 from nodeproof.machines.machine import MachineError, checked
 from nodeproof.machines.openssh import OpenSsh, strict_config
 
 Json = Any
 _TIMEOUT_S = 20.0
 _WORKERS = 4
-PROGRAMS: Mapping[str, tuple[str, ...]] = {
-    "called-off-shutdown": ("busctl", "systemd-inhibit"),
+SYSTEMD, OWN_KERNEL = "systemd", "own-kernel"
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "called-off-shutdown": ("busctl", "systemd-inhibit", KUBELET),
+    "clock": (OWN_KERNEL,),
+    "kubelet-settings": (KUBELET,),
     "link-down": ("ip",),
     "partition": ("nft",),
-    "swap": ("fallocate", "mkswap", "swapoff", "swapon"),
+    "swap": ("fallocate", "mkswap", "swapoff", "swapon", OWN_KERNEL),
+    "unit-down": (KUBELET,),
 }
-"""The programs that faults run on a machine, besides those of every system with systemd."""
-_SYSTEMD = "systemd"
-_FACTS = """
+"""What faults need of a machine besides systemd: programs, active units, a kernel that is not its host's."""
+_PHRASES = {KUBELET: f"active {KUBELET}", OWN_KERNEL: "kernel of its own"}
+_FACTS = f"""
 cat /etc/machine-id && cat /proc/sys/kernel/random/boot_id || exit 1
-[ -d /run/systemd/system ] && command -v systemd-run >/dev/null && echo "$0"
-for program in "$@"; do command -v "$program" >/dev/null && echo "$program"; done
+for need; do
+    case $need in
+        {SYSTEMD}) [ -d /run/systemd/system ] && command -v systemd-run ;;
+        {OWN_KERNEL}) [ "$(readlink /proc/1/ns/pid)" = '{FIRST_PID_NAMESPACE}' ] ;;
+        *.service) systemctl is-active "$need" ;;
+        *) command -v "$need" ;;
+    esac >/dev/null 2>&1 && echo "$need"
+done
 exit 0
 """
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts about a machine: its ids, and which of `PROGRAMS` it has, with `systemd` if that runs it."""
+    """Facts about a machine: its ids, and what of `SYSTEMD` and `NEEDS` it has."""
 
     machine_id: str
     boot_id: str
-    programs: frozenset[str]
+    provides: frozenset[str]
 
 
 def inspect(inventory: Inventory) -> Mapping[str, Inspection | str]:
@@ -54,9 +67,9 @@ def inspect(inventory: Inventory) -> Mapping[str, Inspection | str]:
 
 
 def _inspect(host: OpenSsh) -> Inspection | str:
-    programs = sorted({program for needed in PROGRAMS.values() for program in needed})
+    needs = sorted({SYSTEMD, *chain.from_iterable(NEEDS.values())})
     try:
-        completed = host.run(["sh", "-c", _FACTS, _SYSTEMD, *programs], timeout_s=_TIMEOUT_S)
+        completed = host.run(["sh", "-c", _FACTS, "sh", *needs], timeout_s=_TIMEOUT_S)
         machine_id, boot_id, *present = checked(completed, f"{host.host}: machine id").split()
     except (MachineError, ValueError) as error:
         return str(error)
@@ -74,8 +87,8 @@ def refusals(fault: str, node: Json, inspection: Inspection | str) -> Iterator[s
         yield "SSH leads to a machine with another boot id than its Node"
     if fault in POWER_FAULTS:
         return
-    if _SYSTEMD not in inspection.programs:
+    if SYSTEMD not in inspection.provides:
         yield "its machine has no systemd, whose timer heals a fault if nodeproof ends"
-    missing = sorted(set(PROGRAMS.get(fault, ())) - inspection.programs)
+    missing = [_PHRASES.get(need, need) for need in NEEDS.get(fault, ()) if need not in inspection.provides]
     if missing:
-        yield f"its machine has no {', '.join(missing)}"
+        yield f"its machine has no {', no '.join(missing)}"
