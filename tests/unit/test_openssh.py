@@ -45,6 +45,12 @@ def test_root_needs_no_sudo(hosts: Hosts, shell: OpenSsh) -> None:
     assert shell.run(["true"], timeout_s=TIMEOUT_S).status == 0
 
 
+def test_machine_without_sudo_is_an_error(hosts: Hosts, shell: OpenSsh) -> None:
+    hosts.program("sudo", "#!/bin/no-such-shell\n")
+    with pytest.raises(MachineError, match=r"worker-7: ssh: sh: .*sudo: "):
+        shell.run(["true"], timeout_s=TIMEOUT_S)
+
+
 def test_refusal_of_sudo_is_an_error_and_no_status_of_the_command(hosts: Hosts, shell: OpenSsh) -> None:
     hosts.program("sudo", NO_SUDO)
     with pytest.raises(MachineError, match="worker-7: ssh: sudo: a password is required"):

@@ -20,8 +20,8 @@ _TIMED_OUT = 124
 """The exit status of timeout(1) after a time-out."""
 # The status goes to stderr behind a token: ssh, sudo and a command all may exit with 1 or 255.
 _AS_ROOT = """
-[ "$(id -u)" = 0 ] || exec sudo -n -- sh -c "$0" "$0" "$@"
-token=$1; shift
+[ "$(id -u)" = 0 ] || exec sudo -n -- sh -c "$1" sh "$@"
+token=$2; shift 2
 "$@"
 printf '%s %s' "$token" "$?" >&2
 """
@@ -65,7 +65,7 @@ class OpenSsh:
             MachineError: ssh or sudo fails, or the command does not end within `timeout_s`.
         """
         token = uuid.uuid4().hex
-        command = shlex.join(["sh", "-c", _AS_ROOT, _AS_ROOT, token, *argv])
+        command = shlex.join(["sh", "-c", _AS_ROOT, "sh", _AS_ROOT, token, *argv])
         # timeout(1) ends the processes of a ProxyCommand, too, which would hold the output open.
         local = ["timeout", f"{timeout_s:g}", "ssh", "-T", "-F", str(self.config), "--", self.host, command]
         try:
