@@ -261,6 +261,9 @@ COMMANDS = (
                 default=None,
                 help="show what each fault that this inventory allows would hit, instead",
             ),
+            Argument(
+                "--ssh", action="store_true", help="with --cluster: check over SSH what the faults need, too"
+            ),
         ),
         about="Starts nothing. Takes the options that `nodeproof run` passes to pytest; -n sets the workers.",
         passes_on=True,

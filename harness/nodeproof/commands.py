@@ -149,7 +149,9 @@ def plan(arguments: argparse.Namespace, rest: list[str]) -> int:
             raise Problem(f"unknown with --cluster: {' '.join(rest)}", "plan", "leave it out")
         from nodeproof.existing import preview
 
-        return preview.plan(arguments.cluster)
+        return preview.plan(arguments.cluster, with_ssh=arguments.ssh)
+    if arguments.ssh:
+        raise Problem("--ssh needs --cluster", "plan", "name an inventory with --cluster")
     import pytest
 
     plan_plugin, output = _Plan(), io.StringIO()

@@ -110,6 +110,25 @@ def test_pod_that_ended_meanwhile_refuses_nothing(cluster: Cluster) -> None:
     assert cli.main(PLAN) == 0
 
 
+def test_unreachable_machine_refuses_every_fault_with_ssh(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    inventory = tmp_path / "cluster.yaml"
+    inventory.write_text(
+        inventory.read_text().replace("ssh:\n  config: config", "ssh:\n  config: ssh_config")
+    )
+    (tmp_path / "ssh_config").write_text("ProxyCommand false\n")
+    assert cli.main([*PLAN, "--ssh"]) == 2
+    output = capsys.readouterr()
+    assert "refused: its machine does not answer as root over SSH" in output.out
+    assert "2 of 2 allowed faults refused" in output.err
+
+
+def test_ssh_without_an_inventory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "--ssh"]) == 2
+    assert "--ssh needs --cluster" in capsys.readouterr().err
+
+
 def test_options_of_a_run_are_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*PLAN, "-n", "3"]) == 2
     assert "unknown with --cluster: -n 3" in capsys.readouterr().err

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from nodeproof.checks.occasions import FOR_EVER, unreachable_toleration_s
-from nodeproof.existing import marks
+from nodeproof.existing import inspection, marks
+from nodeproof.existing.inspection import Inspection
 from nodeproof.existing.inventory import Inventory
 from nodeproof.model.cluster import condition_status, is_ready
 
@@ -32,7 +33,8 @@ class State:
 
     `pods` are those of the listed nodes; `claims` and `volumes` are what they use: PersistentVolumeClaims by
     namespace/name, PersistentVolumes by name. `evictions` has the API server's message for each pod, by
-    namespace/name, that it refuses to evict.
+    namespace/name, that it refuses to evict. `machines` has the facts of each listed node's machine, or why
+    they cannot be read; None without SSH.
     """
 
     cluster_uid: str
@@ -42,6 +44,7 @@ class State:
     claims: Mapping[str, Json] = field(default_factory=dict)
     volumes: Mapping[str, Json] = field(default_factory=dict)
     evictions: Mapping[str, str] = field(default_factory=dict)
+    machines: Mapping[str, Inspection | str] | None = None
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,17 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
         [volume.text for volume in volumes if volume.is_local],
         [
             *marks.harm_refusals(inventory, name, state.nodes, state.cluster_uid, now),
+            *_machine_refusals(name, fault, state),
             *_away(name, state.nodes),
             *_bare_refusals(pods),
             *_budget_refusals(pods, budgets, state.evictions),
         ],
     )
+
+
+def _machine_refusals(name: str, fault: str, state: State) -> Iterator[str]:
+    if state.machines is not None and name in state.nodes:
+        yield from inspection.refusals(fault, state.nodes[name], state.machines[name])
 
 
 def full_name(obj: Json) -> str:

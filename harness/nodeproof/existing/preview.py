@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from nodeproof import terminal
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED, pod
-from nodeproof.existing import impact
+from nodeproof.existing import impact, inspection
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.impact import Impact, State, full_name
 from nodeproof.existing.inventory import Inventory
@@ -30,14 +31,18 @@ _LONGEST = 100_000
 """Characters of one line of the output, before it is wrapped."""
 
 
-def plan(path: Path) -> int:
+def plan(path: Path, *, with_ssh: bool = False) -> int:
     """Print what each fault that an inventory allows would hit, and what refuses it.
+
+    `with_ssh` asks the machines, too.
 
     Raises:
         Problem: The inventory or the kubeconfig cannot be used, the server refuses, or a fault is refused.
     """
     with connected(path, "nodeproof-plan", _RIGHTS) as cluster:
         state = _read(cluster)
+        if with_ssh:
+            state = replace(state, machines=inspection.inspect(cluster.inventory))
     impacts = _impacts(cluster.inventory, state)
     for name, by_fault in impacts.items():
         terminal.put(name)

@@ -16,7 +16,7 @@ COMMAND_TIMEOUT_S = 10.0
 Place = Literal["node", "component", "control-plane"]
 FAULTS: dict[str, type[Fault]] = {}
 """Every fault that a ledger may contain, by its name there."""
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """A kernel's initial PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 
 A machine in this namespace does not share its kernel.
@@ -199,4 +199,4 @@ def has_booted(machine: Machine) -> bool:
 
 def has_own_kernel(machine: Shell) -> bool:
     """Return whether the machine has a kernel of its own, not its host's. Raises MachineError."""
-    return output_of(machine, "readlink", "/proc/1/ns/pid").strip() == _FIRST_PID_NAMESPACE
+    return output_of(machine, "readlink", "/proc/1/ns/pid").strip() == FIRST_PID_NAMESPACE

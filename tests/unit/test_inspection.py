@@ -1,0 +1,79 @@
+"""What machines answer over SSH, and which faults that refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeproof.existing import inspection
+from nodeproof.existing.inspection import NEEDS, OWN_KERNEL, SYSTEMD, Inspection
+from nodeproof.existing.inventory import Ssh
+from nodeproof.faults import FAULTS
+from nodeproof.faults.units import KUBELET
+from tests.unit.ssh_server import Hosts
+from tests.unit.test_impact import member
+from tests.unit.test_marks import INVENTORY, NAME
+
+NODE = member(status={"nodeInfo": {"machineID": "machine-1", "bootID": "boot-1"}})
+COMPLETE = Inspection("machine-1", "boot-1", frozenset({SYSTEMD, KUBELET, "nft"}))
+REFUSED: dict[str, tuple[str, Inspection | str, str]] = {
+    "no answer": ("partition", "worker-7: ssh: refused", "does not answer as root over SSH: worker-7: ssh"),
+    "another machine": ("partition", replace(COMPLETE, machine_id="machine-2"), "another machine id"),
+    "clone of the machine": ("partition", replace(COMPLETE, boot_id="boot-2"), "another boot id"),
+    "power of another machine": (
+        "power-off",
+        replace(COMPLETE, machine_id="machine-2"),
+        "another machine id",
+    ),
+    "no systemd": ("unit-down", replace(COMPLETE, provides=frozenset({KUBELET})), "no systemd"),
+    "kubelet of another name": (
+        "unit-down",
+        replace(COMPLETE, provides=frozenset({SYSTEMD})),
+        "no active kubelet.service",
+    ),
+    "container": ("clock", COMPLETE, "no kernel of its own"),
+    "no program": ("partition", replace(COMPLETE, provides=frozenset({SYSTEMD})), "has no nft"),
+}
+
+
+@pytest.mark.parametrize(("fault", "facts", "message"), REFUSED.values(), ids=list(REFUSED))
+def test_unsuitable_machine_refuses_a_fault(fault: str, facts: Inspection | str, message: str) -> None:
+    (reason,) = inspection.refusals(fault, NODE, facts)
+    assert message in reason
+
+
+@pytest.mark.parametrize("fault", ["partition", "unit-down", "power-off"])
+def test_suitable_machine_refuses_nothing(fault: str) -> None:
+    assert list(inspection.refusals(fault, NODE, COMPLETE)) == []
+
+
+def test_power_needs_no_program_on_the_machine() -> None:
+    assert list(inspection.refusals("power-off", NODE, replace(COMPLETE, provides=frozenset()))) == []
+
+
+def test_each_fault_with_needs_exists() -> None:
+    assert NEEDS.keys() <= FAULTS.keys()
+
+
+@pytest.mark.skipif(not Path("/etc/machine-id").exists(), reason="this machine has no machine id")
+def test_facts_are_read_as_root(hosts: Hosts) -> None:
+    hosts.program("nft", "#!/bin/sh\n")
+    hosts.program("readlink", "#!/bin/sh\necho 'pid:[4026531836]'\n")
+    hosts.program("systemctl", f'#!/bin/sh\n[ "$*" = "is-active {KUBELET}" ]\n')
+    with hosts.shell(hosts.node.known_host):
+        files = Ssh(hosts.folder / "my config", hosts.folder / "my known_hosts")
+        facts = inspection.inspect(replace(INVENTORY, ssh=files))[NAME]
+    assert isinstance(facts, Inspection)
+    assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert facts.machine_id == Path("/etc/machine-id").read_text().strip()
+    assert {"nft", KUBELET, OWN_KERNEL} <= facts.provides
+
+
+def test_machine_that_does_not_answer_is_a_reason(hosts: Hosts) -> None:
+    with hosts.shell(""):
+        files = Ssh(hosts.folder / "my config", hosts.folder / "my known_hosts")
+        facts = inspection.inspect(replace(INVENTORY, ssh=files))[NAME]
+    assert isinstance(facts, str)
+    assert "Host key verification failed" in facts
