@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Set
 from typing import get_args
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from nodeproof.model.generator import generate
 from nodeproof.model.schedule import FIRST, Schedule, Step
-from nodeproof.model.shrinking import Judge, Shrunk, Steps, Trial, shrink, subset
+from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
 from nodeproof.model.verdict import Outcome
 
 GRACE_S = 12.0
@@ -93,6 +94,18 @@ def test_storms_that_prove_nothing_do_not_count() -> None:
     assert (result.deviating, result.judged) == (0, 0)
 
 
+def test_storm_that_proves_nothing_is_repeated() -> None:
+    trials: Counter[frozenset[int]] = Counter()
+
+    def judge(steps: Steps) -> Trial:
+        present = frozenset(numbers(steps))
+        trials[present] += 1
+        is_cause = present >= {1}
+        return Trial("unproven" if trials[present] == 1 else "deviates" if is_cause else "conforms", 1.0)
+
+    assert numbers(shrunk(4, judge).steps) == {1}
+
+
 def test_guess_that_deviates_saves_storms() -> None:
     tried: list[Steps] = []
 
@@ -102,6 +115,18 @@ def test_guess_that_deviates_saves_storms() -> None:
 
     shrunk(40, judge, guesses=(range(10), range(2, 3)))
     assert [len(steps) for steps in tried[:2]] == [10, 1]
+
+
+def test_no_steps_are_tried_more_often_than_allowed() -> None:
+    tried: Counter[frozenset[int]] = Counter()
+
+    def judge(steps: Steps) -> Trial:
+        tried[frozenset(numbers(steps))] += 1
+        return Trial("deviates" if numbers(steps) >= {0, 5} else "conforms", 1.0)
+
+    result = shrunk(8, judge, guesses=(range(1), range(5, 6), range(4)))
+    del tried[frozenset(numbers(result.steps))]
+    assert max(tried.values()) <= ATTEMPTS
 
 
 @given(st.integers(0, 1000), st.data())

@@ -81,18 +81,19 @@ def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge) -> Shru
 
 
 def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
-    """Return the numbers of the steps before the deviation, and of those on what its reason names."""
+    """Return the numbers of the steps that may suffice, the cheapest first.
+
+    Two faults usually meet: the last two on the nodes that the reason names, or the last of all. Then all
+    steps on these nodes and on components, and all before the deviation.
+    """
     entries = dict(injected(deviation.schedule.steps, deviation.history))
     moment = _MOMENT.match(deviation.reason)
     until_t = deviation.history.began_t + float(moment[1]) if moment else float("inf")
     before = [number for number, entry in entries.items() if entry.t <= until_t]
     words, steps = set(re.findall(r"[\w-]+", deviation.reason)), deviation.schedule.steps
-    touched = [
-        number
-        for number in before
-        if isinstance(steps[number].target, str) or words & set(_objects(entries[number]))
-    ]
-    return before, touched
+    named = [number for number in before if words & set(_objects(entries[number]))]
+    touched = [number for number in before if number in named or isinstance(steps[number].target, str)]
+    return named[-2:], before[-3:], touched, before
 
 
 def _objects(entry: Entry) -> Iterator[str]:
@@ -118,7 +119,8 @@ def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) ->
         rundir.write_json(file, Schedule(seed, steps).to_json())
         argv = [sys.executable, "-m", "nodeproof.cli", "storm", "--no-site", "--schedule", str(file)]
         began_t = time.monotonic()
-        proc.foreground([*argv, f"--run={run}", *options])
+        # Another attempt is the search's decision, and only one claim matters.
+        proc.foreground([*argv, f"--run={run}", "--again=0", *options])
         return Trial(read_outcome(run, claim), time.monotonic() - began_t)
 
     return judge
