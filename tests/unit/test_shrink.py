@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Schedule, Step
-from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, scenario_text
+from nodeproof.model.shrinking import Trial
+from nodeproof.model.verdict import Outcome
+from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
 from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
 
 STEPS = (
@@ -91,3 +94,8 @@ def test_run_whose_storm_conforms_is_refused(tmp_path: Path) -> None:
 
 def test_outcome_is_that_of_the_invariant(tmp_path: Path) -> None:
     assert read_outcome(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
+
+
+def test_repetitions_that_prove_nothing_do_not_count() -> None:
+    outcomes: Iterator[Outcome] = iter(("deviates", "unproven", "conforms", "deviates", "conforms"))
+    assert repeat(STEPS, lambda _steps: Trial(next(outcomes), 1.0)) == "2 of 4 storms"

@@ -40,7 +40,7 @@ class Shrunk:
         deviating: in how many of the repetitions it deviated.
         judged: number of repetitions; one that proved nothing does not count.
         spent_s: how long all storms took (s).
-        is_minimal: whether each schedule with one step less was tried `ATTEMPTS` times in vain.
+        is_minimal: whether each schedule with one step less was given up (`ATTEMPTS`).
     """
 
     steps: Steps

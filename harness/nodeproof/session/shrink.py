@@ -14,7 +14,7 @@ from nodeproof.checks.storm_coverage import injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Schedule
-from nodeproof.model.shrinking import Judge, Shrunk, Steps, Trial, shrink
+from nodeproof.model.shrinking import RATE_TIMES, Judge, Shrunk, Steps, Trial, shrink
 from nodeproof.model.verdict import Outcome
 from nodeproof.report import digest, rundir
 from nodeproof.session.storm import FILE, FIXTURE
@@ -110,6 +110,7 @@ def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) ->
         out: folder of the runs.
         options: other options of `nodeproof storm`.
     """
+    out.mkdir(parents=True)
     number = 0
 
     def judge(steps: Steps) -> Trial:
@@ -146,6 +147,13 @@ def scenario_text(schedule: Schedule) -> str:
     constant += "".join(f"        {step!r},\n" for step in schedule.steps) + "    ),\n)\n"
     head, body = text.split("\n@needs(", 1)
     return f"{head}{constant}\n\n@needs({body}"
+
+
+def repeat(steps: Steps, judge: Judge) -> str:
+    """Repeat a schedule, and return how often it deviated; a storm that proves nothing does not count."""
+    outcomes = [judge(steps).outcome for _time in range(RATE_TIMES)]
+    deviating, judged = outcomes.count("deviates"), len(outcomes) - outcomes.count("unproven")
+    return f"{deviating} of {judged} storms"
 
 
 def summary(deviation: Deviation, shrunk: Shrunk) -> str:
