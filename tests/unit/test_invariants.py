@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.checks import invariants, pod_invariants, recovery
+from nodeproof.checks.judge import judge
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Check
-from tests.unit.histories import GRACE_S, NAMESPACE, NODE, POD, TOLERATION_S, Story, partition
-from tests.unit.sample_checks import HEALING, assert_verdict, run
+from tests.unit.histories import GRACE_S, NAMESPACE, NODE, POD, TOLERATION_S, Story, configuration, partition
+from tests.unit.sample_checks import CLAIM, HEALING, assert_verdict, run
 
 MARK = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
 
@@ -95,6 +96,23 @@ def test_pod_is_not_bound_to_a_closed_node(bound_t: float, label: str, is_cordon
     story = Story().pod(1.0)
     story = story.cordon(30.0) if is_cordoned else story.taint(30.0, effect="NoSchedule")
     assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(bound_t).fence(60.0)), label, NODE)
+
+
+@pytest.mark.parametrize(("stall_t", "pod"), [(10, "pod second"), (40, "pod third"), (70, "pod second")])
+def test_certain_violation_does_not_depend_on_load_at_other_times(stall_t: int, pod: str) -> None:
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
+    story = story.bind(10.0, "first").taint(20.0, effect="NoSchedule")
+    story = story.bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t == stall_t else 0.0)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, "deviates", pod)
+
+
+def test_violation_under_load_is_uncertain() -> None:
+    story = Story().pod(1.0).taint(20.0, effect="NoSchedule").bind(40.0).say(40.0, "stall", late_s=1.2)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, "unproven: host-too-loaded")
 
 
 def test_binding_may_be_received_before_its_node_opens() -> None:

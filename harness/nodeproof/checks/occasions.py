@@ -12,7 +12,7 @@ from nodeproof.checks.checks import Times
 from nodeproof.checks.placing import Case, Measurement
 from nodeproof.model.cluster import UNREACHABLE, Configuration
 from nodeproof.model.history import History, Version
-from nodeproof.model.slack import Span
+from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.verdict import Measured
 
 Json = Any
@@ -54,25 +54,44 @@ Find = Callable[[History, float, Configuration], Iterator[Occasion]]
 def times_of(find: Find) -> Callable[[History, Args, Configuration], Times]:
     """Return the function that gives the times of the occasions, whose slack counts.
 
-    An occasion with a margin without end depends on the order of events alone.
+    An occasion with a margin without end depends on the order of events alone. A certain violation depends
+    on no other occasion.
     """
 
     def times(history: History, _args: Args, configuration: Configuration) -> Times:
+        violation = _certain_violation(find, history, configuration)
+        if violation is not None:
+            return [violation.span]
         occasions = find(history, 0.0, configuration)
         return [occasion.span for occasion in occasions if occasion.margin_s < FOR_EVER]
 
     return times
 
 
+def _certain_violation(find: Find, history: History, configuration: Configuration) -> Occasion | None:
+    """Return the violation that no slack up to the limit explains; of several, load affected it least."""
+    limit_s = configuration.slack_limit_s
+    violations = [
+        occasion for occasion in find(history, limit_s, configuration) if occasion.margin_s < -limit_s
+    ]
+    return min(
+        violations,
+        key=lambda occasion: (slack_s(history, configuration, [occasion.span]), occasion.t),
+        default=None,
+    )
+
+
 def measure(case: Case, find: Find, premise: str, *resources: str) -> Measurement:
     """Return the measurement of an invariant by the occasion that came closest to breaking it."""
-    history, slack_s = case.history, case.context.slack_s
-    occasions = list(find(history, slack_s, case.context.configuration))
+    history, context = case.history, case.context
+    occasions = list(find(history, context.slack_s, context.configuration))
     if not occasions:
         return Measurement(f"not met: {premise}", code="no-anchor")
-    closest = min(occasions, key=lambda occasion: occasion.margin_s)
+    closest = _certain_violation(find, history, context.configuration) or min(
+        occasions, key=lambda occasion: occasion.margin_s
+    )
     measured, read = Measured(float(len(occasions)), "occasions"), Span(history.began_t, history.ended_t)
-    if closest.margin_s < -slack_s:
+    if closest.margin_s < -context.slack_s:
         reason = f"{closest.t - history.began_t:.1f} s after the recording began, {closest.text}"
         return Measurement(reason, measured, finding="deviates", read=closest.span)
     return Measurement(
