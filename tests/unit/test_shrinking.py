@@ -11,13 +11,13 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeproof.model.generator import generate
+from nodeproof.model.generator import expected_end_s, generate
 from nodeproof.model.schedule import FIRST, Schedule, Step
 from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
 from nodeproof.model.verdict import Outcome
 
 GRACE_S = 12.0
-TOOK_S = 100.0
+BESIDE_S = 30.0
 AMPLE_S = 1e9
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -34,24 +34,29 @@ def numbers(steps: Steps) -> set[int]:
     return {step.toleration_s for step in steps}
 
 
-def judge_by(deviates: Callable[[Set[int]], bool], count: int) -> Judge:
-    """Return a judge of a deterministic bug; a storm takes as long as it has steps."""
+def took_s(steps: Steps) -> float:
+    """Return how long a storm takes (s)."""
+    return BESIDE_S + expected_end_s(steps, GRACE_S)
+
+
+def judge_by(deviates: Callable[[Set[int]], bool]) -> Judge:
+    """Return a judge of a deterministic bug."""
 
     def judge(steps: Steps) -> Trial:
-        took_s = TOOK_S * len(steps) / count
-        return Trial("deviates", took_s) if deviates(numbers(steps)) else Trial("conforms", took_s)
+        return Trial("deviates" if deviates(numbers(steps)) else "conforms", took_s(steps))
 
     return judge
 
 
 def shrunk(count: int, judge: Judge, budget_s: float = AMPLE_S, guesses: tuple[range, ...] = ()) -> Shrunk:
-    return shrink(numbered(count), guesses, TOOK_S, budget_s, GRACE_S, judge)
+    steps = numbered(count)
+    return shrink(steps, guesses, took_s(steps), budget_s, GRACE_S, judge)
 
 
 @given(st.data(), st.integers(1, 30))
 def test_steps_that_cause_the_deviation_are_left(data: st.DataObject, count: int) -> None:
     causes = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
-    result = shrunk(count, judge_by(lambda present: causes <= present, count))
+    result = shrunk(count, judge_by(lambda present: causes <= present))
     assert numbers(result.steps) == causes
     assert result.is_minimal
     assert (result.deviating, result.judged) == (5, 5)
@@ -67,7 +72,7 @@ def test_no_step_can_be_removed_whatever_deviates(data: st.DataObject, count: in
             cause <= present and len(present - cause) % 2 == 0 for cause in alternatives
         )
 
-    left = numbers(shrunk(count, judge_by(deviates, count)).steps)
+    left = numbers(shrunk(count, judge_by(deviates)).steps)
     assert deviates(left)
     assert len(left) == 1 or not any(deviates(left - {number}) for number in left)
 
@@ -80,7 +85,7 @@ def test_budget_is_kept_and_result_was_seen_to_deviate(count: int, budget_s: flo
         outcome: Outcome = chance.choice(OUTCOMES)
         if outcome == "deviates":
             seen.append(numbers(steps))
-        return Trial(outcome, TOOK_S * len(steps) / count)
+        return Trial(outcome, took_s(steps))
 
     result = shrunk(count, judge, budget_s)
     assert result.spent_s <= budget_s

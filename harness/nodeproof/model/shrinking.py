@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from nodeproof.model.generator import expected_end_s
 from nodeproof.model.schedule import FIRST, HEALING_S, Step
 from nodeproof.model.verdict import Outcome
 
@@ -59,15 +60,20 @@ class _Search:
         self.smallest = tuple(range(len(steps)))
         self.spent_s = 0.0
         self._steps, self._grace_s, self._judge = steps, grace_s, judge
-        self._took_s, self._budget_s = took_s, budget_s
+        self._budget_s = budget_s
+        # The start of the lab, and the recovery after the last fault.
+        self._beside_s = took_s - expected_end_s(steps, grace_s)
         self._trials: Counter[tuple[Sequence[int], bool]] = Counter()
 
     def steps(self) -> Steps:
         return subset(self._steps, self.smallest, self._grace_s)
 
+    def _expected_s(self, steps: Steps) -> float:
+        return max(0.0, self._beside_s + expected_end_s(steps, self._grace_s))
+
     def try_once(self, steps: Steps, reserved_s: float = 0.0) -> Trial:
-        """Judge steps. Raises _OverBudget if they could take longer than is left."""
-        if self.spent_s + self._took_s + reserved_s > self._budget_s:
+        """Judge steps. Raises _OverBudget if they are expected to take longer than is left."""
+        if self.spent_s + self._expected_s(steps) + reserved_s > self._budget_s:
             raise _OverBudget
         trial = self._judge(steps)
         self.spent_s += trial.took_s
@@ -82,12 +88,12 @@ class _Search:
         """
         numbers = tuple(numbers)
         while max(self._trials[numbers, is_proof] for is_proof in (True, False)) < attempts:
-            reserved_s = min(RATE_TIMES * self._took_s, self._budget_s / 3)
-            trial = self.try_once(subset(self._steps, numbers, self._grace_s), reserved_s)
+            steps = subset(self._steps, numbers, self._grace_s)
+            reserved_s = min(RATE_TIMES * self._expected_s(steps), self._budget_s / 3)
+            trial = self.try_once(steps, reserved_s)
             self._trials[numbers, trial.outcome != "unproven"] += 1
             if trial.outcome == "deviates":
                 self.smallest = numbers
-                self._took_s = min(self._took_s, trial.took_s)
                 return True
         return False
 
@@ -122,7 +128,7 @@ def shrink(
         steps: a schedule that deviated.
         guesses: numbers of the steps that may suffice, the most likely ones first; each guess is tried once
             if it is part of what is left.
-        took_s: how long the storm of all steps took (s); fewer steps are expected to take no longer.
+        took_s: how long the storm of all steps took (s), with the start of its lab.
         budget_s: how long all storms may take (s).
         grace_s: node monitor grace period (s).
         judge: runs a storm with some steps.
