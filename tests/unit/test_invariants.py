@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from nodeproof.checks import endpoint_invariants, invariants, pod_invariants, recovery
@@ -117,6 +119,23 @@ def test_certain_violation_does_not_depend_on_load_at_other_times(stall_t: int, 
         story.say(float(t), "stall", late_s=1.2 if t == stall_t else 0.0)
     verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
     assert_verdict(verdict, "deviates", pod)
+
+
+@pytest.mark.parametrize(
+    ("stall_times", "label", "word"),
+    [
+        ((40,), "conforms", "held on 2 occasions"),
+        ((40,), "conforms", "left out because of load: 1"),
+        ((40, 70), "unproven: host-too-loaded", "held on 3 occasions"),
+    ],
+)
+def test_occasions_under_load_prove_nothing(stall_times: Sequence[int], label: str, word: str) -> None:
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
+    story = story.bind(10.0, "first").bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t in stall_times else 0.0)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, label, word)
 
 
 def test_violation_under_load_is_uncertain() -> None:
