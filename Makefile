@@ -85,7 +85,7 @@ acceptance: setup ## all acceptance tests but those marked alone or night: the c
 alone: setup ## contract and acceptance tests that need the machine for themselves, such as a whole run of `fast`
 	@$(PYTEST).xml -m "alone and not night and not storm" tests/contract tests/acceptance
 
-storm: setup ## a storm that finds a compiled bug, and its repetition (about 2 minutes); alone, too
+storm: setup ## a storm that finds a compiled bug, and its repetition (about 4 minutes); alone, too
 	@$(PYTEST).xml -m "alone and storm" tests/acceptance
 
 rest-contract: setup ## what `make test` leaves out of `make contract`

@@ -228,11 +228,18 @@ COMMANDS = (
         (
             _RUN,
             Argument("--minutes", type=float, default=30.0, help="for all storms together; default 30"),
+            Argument(
+                "--against",
+                metavar="OPTION",
+                action="append",
+                default=[],
+                help="then repeat the smallest schedule with this option instead, such as another version",
+            ),
         ),
         about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",
         passes_on=True,
         group=SCENARIOS,
-        example="reports/out/latest --minutes 20",
+        example="reports/out/latest --minutes 20 --against=--kubernetes-version=v1.37.2",
     ),
     Command(
         "bisect",

@@ -108,7 +108,6 @@ def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
 
     deviation = shrink.read_deviation(arguments.run_folder)
     out = rundir.new_folder(Path("reports/out").absolute(), "shrink", deviation.claim)
-    out.mkdir(parents=True)
     judge = shrink.judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
     shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge)
     schedule = Schedule(deviation.schedule.seed, shrunk.steps)
@@ -116,6 +115,11 @@ def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
     scenario = shrink.scenario_text(schedule)
     (out / shrink.SCENARIO).write_text(scenario)
     terminal.put(f"{scenario}\n{shrink.summary(deviation, shrunk)}\nschedule: {out / FILE}")
+    if arguments.against:
+        other = shrink.judge_by_storms(
+            deviation.claim, deviation.schedule.seed, out / "against", arguments.against
+        )
+        terminal.put(f"with {' '.join(arguments.against)}: {shrink.repeat(shrunk.steps, other)}")
     return 0
 
 

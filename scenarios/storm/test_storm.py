@@ -16,7 +16,11 @@ def test_invariants_hold_in_a_storm(lab: Lab, claim: Expectations, schedule: Sch
     workloads, static = storm.new_workloads(lab), mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(lab.target, staticPodPath=STATIC_PODS)
 
-    with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods):
+    with (
+        lab.record(extra_resources=("endpointslices",)),
+        lab.inject(faults.static_pod(static)),
+        lab.inject(with_static_pods),
+    ):
         workloads.make(lab)
         last_fault = storm.run(lab, schedule, workloads)
         in_time = windows.up_to(f"G + {lab.toleration_s} + 60")
@@ -32,3 +36,4 @@ def test_invariants_hold_in_a_storm(lab: Lab, claim: Expectations, schedule: Sch
         claim("storm.taints-follow-ready").expect_later(checks.taints_follow_ready())
         claim("storm.evicted-in-time").expect_later(checks.evicted_in_time())
         claim("storm.removed-by-kubelet").expect_later(checks.removed_by_kubelet())
+        claim("storm.endpoints-follow-pods").expect_later(checks.endpoints_follow_pods())

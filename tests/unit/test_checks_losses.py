@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nodeproof.checks import (
     checks,
+    endpoint_invariants,
     invariants,
     moments,
     observations,
@@ -295,6 +296,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "taints-follow-ready": [invariants.taints_follow_ready()],
     "evicted-in-time": [pod_invariants.evicted_in_time()],
     "removed-by-kubelet": [pod_invariants.removed_by_kubelet()],
+    "endpoints-follow-pods": [endpoint_invariants.endpoints_follow_pods()],
     "replicas-available": [
         recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={"probe-1": 0})
     ],

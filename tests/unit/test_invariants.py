@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from nodeproof.checks import invariants, pod_invariants, recovery
+from nodeproof.checks import endpoint_invariants, invariants, pod_invariants, recovery
+from nodeproof.checks.judge import judge
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Check
-from tests.unit.histories import GRACE_S, NAMESPACE, NODE, POD, TOLERATION_S, Story, partition
-from tests.unit.sample_checks import HEALING, assert_verdict, run
+from tests.unit.histories import (
+    GRACE_S,
+    NAMESPACE,
+    NODE,
+    POD,
+    RESOURCES,
+    TOLERATION_S,
+    Story,
+    configuration,
+    partition,
+)
+from tests.unit.sample_checks import CLAIM, HEALING, assert_verdict, run
 
 MARK = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
 
@@ -95,6 +108,40 @@ def test_pod_is_not_bound_to_a_closed_node(bound_t: float, label: str, is_cordon
     story = Story().pod(1.0)
     story = story.cordon(30.0) if is_cordoned else story.taint(30.0, effect="NoSchedule")
     assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(bound_t).fence(60.0)), label, NODE)
+
+
+@pytest.mark.parametrize(("stall_t", "pod"), [(10, "pod second"), (40, "pod third"), (70, "pod second")])
+def test_certain_violation_does_not_depend_on_load_at_other_times(stall_t: int, pod: str) -> None:
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
+    story = story.bind(10.0, "first").taint(20.0, effect="NoSchedule")
+    story = story.bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t == stall_t else 0.0)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, "deviates", pod)
+
+
+@pytest.mark.parametrize(
+    ("stall_times", "label", "word"),
+    [
+        ((40,), "conforms", "held on 2 occasions"),
+        ((40,), "conforms", "left out because of load: 1"),
+        ((40, 70), "unproven: host-too-loaded", "held on 3 occasions"),
+    ],
+)
+def test_occasions_under_load_prove_nothing(stall_times: Sequence[int], label: str, word: str) -> None:
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
+    story = story.bind(10.0, "first").bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t in stall_times else 0.0)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, label, word)
+
+
+def test_violation_under_load_is_uncertain() -> None:
+    story = Story().pod(1.0).taint(20.0, effect="NoSchedule").bind(40.0).say(40.0, "stall", late_s=1.2)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, "unproven: host-too-loaded")
 
 
 def test_binding_may_be_received_before_its_node_opens() -> None:
@@ -237,3 +284,58 @@ def test_all_replicas_are_available_in_time(ready_t: float | None, label: str) -
     if ready_t is not None:
         member(story, ready_t, "b")
     assert_verdict(run(replicas(), story.fence(90.0)), label)
+
+
+def with_service() -> Story:
+    """Return a cluster with a Ready pod of a Service, and its endpoint."""
+    story = Story(resources=(*RESOURCES, "endpointslices"))
+    story.change(0.5, "endpointslices", NAMESPACE, "sentinel", {})
+    return endpoint(member(story, 5.0, "a"), 6.0, ready=True)
+
+
+def endpoint(story: Story, t: float, *, ready: bool) -> Story:
+    """Write the endpoint of the pod."""
+    uid = story.object("pods", NAMESPACE, "a")["metadata"]["uid"]
+    entry = {"targetRef": {"uid": uid}, "conditions": {"ready": ready}}
+    body = {"metadata": {"labels": {"kubernetes.io/service-name": WORKLOAD}}, "endpoints": [entry]}
+    return story.change(t, "endpointslices", NAMESPACE, "slice", body)
+
+
+@pytest.mark.parametrize(("changed_t", "label"), [(31.0, "conforms"), (45.0, "deviates"), (None, "deviates")])
+@pytest.mark.parametrize("is_terminating", [True, False])
+def test_endpoint_of_a_pod_that_does_not_serve_is_not_ready(
+    changed_t: float | None, label: str, is_terminating: bool
+) -> None:
+    story = with_service()
+    story = story.evict(30.0, "a") if is_terminating else member(story, 30.0, "a", "False")
+    if changed_t is not None:
+        endpoint(story, changed_t, ready=False)
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), label)
+
+
+@pytest.mark.parametrize(("ready_t", "label"), [(41.0, "conforms"), (55.0, "deviates")])
+def test_endpoint_of_a_pod_that_recovers_is_ready(ready_t: float, label: str) -> None:
+    story = endpoint(member(with_service(), 25.0, "a", "False"), 26.0, ready=False)
+    story = endpoint(member(story, 40.0, "a"), ready_t, ready=True)
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(80.0)), label)
+
+
+def test_endpoint_that_goes_with_its_pod_is_not_ready() -> None:
+    story = (
+        with_service().remove(30.0, "pods", NAMESPACE, "a").remove(30.1, "endpointslices", NAMESPACE, "slice")
+    )
+    assert_verdict(
+        run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "2 occasions"
+    )
+
+
+def test_change_that_does_not_last_is_no_occasion() -> None:
+    story = member(member(with_service(), 9.0, "a", "False"), 12.0, "a")
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: no-anchor")
+
+
+def test_stopped_controller_manager_owes_no_endpoints() -> None:
+    story = stopped_manager(member(with_service(), 30.0, "a", "False"), 31.0, 55.0)
+    assert_verdict(
+        run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Schedule, Step
-from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, scenario_text
+from nodeproof.model.shrinking import Trial
+from nodeproof.model.verdict import Outcome
+from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
 from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
 
 STEPS = (
@@ -40,18 +43,24 @@ HISTORY = History.of(
 
 
 @pytest.mark.parametrize(
-    ("reason", "before", "touched"),
+    ("reason", "expected"),
     [
-        ("10.0 s after the recording began, node-2 became Unknown", [0, 1, 2], [1, 2]),
-        ("30.0 s after the recording began, pod a on node-1 was evicted", [0, 1, 2, 3], [0, 2, 3]),
-        ("node-1 was not Ready 90.0 s after the end", [0, 1, 2, 3], [0, 2, 3]),
+        (
+            "10.0 s after the recording began, node-2 became Unknown",
+            ([1], [0, 1, 2], [1, 2], [0, 1, 2]),
+        ),
+        (
+            "30.0 s after the recording began, pod a on node-1 was evicted",
+            ([0, 3], [1, 2, 3], [0, 2, 3], [0, 1, 2, 3]),
+        ),
+        ("a DaemonSet had 5 of 6 pods", ([], [1, 2, 3], [2], [0, 1, 2, 3])),
     ],
 )
-def test_steps_before_the_deviation_and_on_its_nodes_are_tried_first(
-    reason: str, before: list[int], touched: list[int]
+def test_last_steps_on_the_nodes_of_the_deviation_are_tried_first(
+    reason: str, expected: tuple[list[int], ...]
 ) -> None:
     deviation = Deviation("storm.recovers", reason, SCHEDULE, HISTORY, 12.0, 60.0)
-    assert guesses(deviation) == (before, touched)
+    assert guesses(deviation) == expected
 
 
 def test_run_without_a_storm_is_refused(tmp_path: Path) -> None:
@@ -85,3 +94,8 @@ def test_run_whose_storm_conforms_is_refused(tmp_path: Path) -> None:
 
 def test_outcome_is_that_of_the_invariant(tmp_path: Path) -> None:
     assert read_outcome(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
+
+
+def test_repetitions_that_prove_nothing_do_not_count() -> None:
+    outcomes: Iterator[Outcome] = iter(("deviates", "unproven", "conforms", "deviates", "conforms"))
+    assert repeat(STEPS, lambda _steps: Trial(next(outcomes), 1.0)) == "2 of 4 storms"

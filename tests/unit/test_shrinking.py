@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Set
 from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeproof.model.generator import generate
+from nodeproof.model.generator import expected_end_s, generate
 from nodeproof.model.schedule import FIRST, Schedule, Step
-from nodeproof.model.shrinking import Judge, Shrunk, Steps, Trial, shrink, subset
+from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
 from nodeproof.model.verdict import Outcome
 
 GRACE_S = 12.0
-TOOK_S = 100.0
+BESIDE_S = 30.0
 AMPLE_S = 1e9
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -33,24 +34,29 @@ def numbers(steps: Steps) -> set[int]:
     return {step.toleration_s for step in steps}
 
 
-def judge_by(deviates: Callable[[Set[int]], bool], count: int) -> Judge:
-    """Return a judge of a deterministic bug; a storm takes as long as it has steps."""
+def took_s(steps: Steps) -> float:
+    """Return how long a storm takes (s)."""
+    return BESIDE_S + expected_end_s(steps, GRACE_S)
+
+
+def judge_by(deviates: Callable[[Set[int]], bool]) -> Judge:
+    """Return a judge of a deterministic bug."""
 
     def judge(steps: Steps) -> Trial:
-        took_s = TOOK_S * len(steps) / count
-        return Trial("deviates", took_s) if deviates(numbers(steps)) else Trial("conforms", took_s)
+        return Trial("deviates" if deviates(numbers(steps)) else "conforms", took_s(steps))
 
     return judge
 
 
 def shrunk(count: int, judge: Judge, budget_s: float = AMPLE_S, guesses: tuple[range, ...] = ()) -> Shrunk:
-    return shrink(numbered(count), guesses, TOOK_S, budget_s, GRACE_S, judge)
+    steps = numbered(count)
+    return shrink(steps, guesses, took_s(steps), budget_s, GRACE_S, judge)
 
 
 @given(st.data(), st.integers(1, 30))
 def test_steps_that_cause_the_deviation_are_left(data: st.DataObject, count: int) -> None:
     causes = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
-    result = shrunk(count, judge_by(lambda present: causes <= present, count))
+    result = shrunk(count, judge_by(lambda present: causes <= present))
     assert numbers(result.steps) == causes
     assert result.is_minimal
     assert (result.deviating, result.judged) == (5, 5)
@@ -66,7 +72,7 @@ def test_no_step_can_be_removed_whatever_deviates(data: st.DataObject, count: in
             cause <= present and len(present - cause) % 2 == 0 for cause in alternatives
         )
 
-    left = numbers(shrunk(count, judge_by(deviates, count)).steps)
+    left = numbers(shrunk(count, judge_by(deviates)).steps)
     assert deviates(left)
     assert len(left) == 1 or not any(deviates(left - {number}) for number in left)
 
@@ -79,7 +85,7 @@ def test_budget_is_kept_and_result_was_seen_to_deviate(count: int, budget_s: flo
         outcome: Outcome = chance.choice(OUTCOMES)
         if outcome == "deviates":
             seen.append(numbers(steps))
-        return Trial(outcome, TOOK_S * len(steps) / count)
+        return Trial(outcome, took_s(steps))
 
     result = shrunk(count, judge, budget_s)
     assert result.spent_s <= budget_s
@@ -93,6 +99,18 @@ def test_storms_that_prove_nothing_do_not_count() -> None:
     assert (result.deviating, result.judged) == (0, 0)
 
 
+def test_storm_that_proves_nothing_is_repeated() -> None:
+    trials: Counter[frozenset[int]] = Counter()
+
+    def judge(steps: Steps) -> Trial:
+        present = frozenset(numbers(steps))
+        trials[present] += 1
+        is_cause = present >= {1}
+        return Trial("unproven" if trials[present] == 1 else "deviates" if is_cause else "conforms", 1.0)
+
+    assert numbers(shrunk(4, judge).steps) == {1}
+
+
 def test_guess_that_deviates_saves_storms() -> None:
     tried: list[Steps] = []
 
@@ -102,6 +120,18 @@ def test_guess_that_deviates_saves_storms() -> None:
 
     shrunk(40, judge, guesses=(range(10), range(2, 3)))
     assert [len(steps) for steps in tried[:2]] == [10, 1]
+
+
+def test_no_steps_are_tried_more_often_than_allowed() -> None:
+    tried: Counter[frozenset[int]] = Counter()
+
+    def judge(steps: Steps) -> Trial:
+        tried[frozenset(numbers(steps))] += 1
+        return Trial("deviates" if numbers(steps) >= {0, 5} else "conforms", 1.0)
+
+    result = shrunk(8, judge, guesses=(range(1), range(5, 6), range(4)))
+    del tried[frozenset(numbers(result.steps))]
+    assert max(tried.values()) <= ATTEMPTS
 
 
 @given(st.integers(0, 1000), st.data())

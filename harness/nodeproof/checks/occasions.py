@@ -12,7 +12,7 @@ from nodeproof.checks.checks import Times
 from nodeproof.checks.placing import Case, Measurement
 from nodeproof.model.cluster import UNREACHABLE, Configuration
 from nodeproof.model.history import History, Version
-from nodeproof.model.slack import Span
+from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.verdict import Measured
 
 Json = Any
@@ -54,29 +54,69 @@ Find = Callable[[History, float, Configuration], Iterator[Occasion]]
 def times_of(find: Find) -> Callable[[History, Args, Configuration], Times]:
     """Return the function that gives the times of the occasions, whose slack counts.
 
-    An occasion with a margin without end depends on the order of events alone.
+    An occasion with a margin without end depends on the order of events alone. A certain violation depends
+    on no other occasion. Otherwise, occasions at times of too much load are left out.
     """
 
     def times(history: History, _args: Args, configuration: Configuration) -> Times:
-        occasions = find(history, 0.0, configuration)
+        violation = _certain_violation(find, history, configuration)
+        if violation is not None:
+            return [violation.span]
+        occasions, _loaded = _by_load(list(find(history, 0.0, configuration)), history, configuration)
         return [occasion.span for occasion in occasions if occasion.margin_s < FOR_EVER]
 
     return times
 
 
+def _certain_violation(find: Find, history: History, configuration: Configuration) -> Occasion | None:
+    """Return the violation that no slack up to the limit explains; of several, load affected it least."""
+    limit_s = configuration.slack_limit_s
+    violations = [
+        occasion for occasion in find(history, limit_s, configuration) if occasion.margin_s < -limit_s
+    ]
+    return min(
+        violations,
+        key=lambda occasion: (slack_s(history, configuration, [occasion.span]), occasion.t),
+        default=None,
+    )
+
+
+def _by_load(
+    occasions: Sequence[Occasion], history: History, configuration: Configuration
+) -> tuple[Sequence[Occasion], int]:
+    """Return the occasions that prove something, and how many are left out: load affected them too much.
+
+    If these are most of them, none is left out, so that nothing is proven.
+    """
+    limit_s = configuration.slack_limit_s
+    if slack_s(history, configuration, [occasion.span for occasion in occasions]) <= limit_s:
+        return occasions, 0
+    quiet = [
+        occasion
+        for occasion in occasions
+        if occasion.margin_s == FOR_EVER or slack_s(history, configuration, [occasion.span]) <= limit_s
+    ]
+    loaded = len(occasions) - len(quiet)
+    return (quiet, loaded) if loaded < len(quiet) else (occasions, 0)
+
+
 def measure(case: Case, find: Find, premise: str, *resources: str) -> Measurement:
     """Return the measurement of an invariant by the occasion that came closest to breaking it."""
-    history, slack_s = case.history, case.context.slack_s
-    occasions = list(find(history, slack_s, case.context.configuration))
+    history, context = case.history, case.context
+    occasions: Sequence[Occasion] = list(find(history, context.slack_s, context.configuration))
     if not occasions:
         return Measurement(f"not met: {premise}", code="no-anchor")
-    closest = min(occasions, key=lambda occasion: occasion.margin_s)
+    occasions, loaded = _by_load(occasions, history, context.configuration)
+    closest = _certain_violation(find, history, context.configuration) or min(
+        occasions, key=lambda occasion: occasion.margin_s
+    )
     measured, read = Measured(float(len(occasions)), "occasions"), Span(history.began_t, history.ended_t)
-    if closest.margin_s < -slack_s:
+    if closest.margin_s < -context.slack_s:
         reason = f"{closest.t - history.began_t:.1f} s after the recording began, {closest.text}"
         return Measurement(reason, measured, finding="deviates", read=closest.span)
+    left_out = f"; left out because of load: {loaded}" if loaded else ""
     return Measurement(
-        f"held on {len(occasions)} occasions; closest: {closest.text}",
+        f"held on {len(occasions)} occasions; closest: {closest.text}{left_out}",
         measured,
         read=read,
         complete=[moments.written(resource, {}) for resource in resources],

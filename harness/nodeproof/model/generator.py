@@ -68,6 +68,12 @@ def generate(
         steps.append(replace(step, change=changes.choice(CHANGES)))
 
 
+def expected_end_s(steps: Collection[Step], grace_s: float) -> float:
+    """Return when a storm with these steps is expected to end (s)."""
+    expected = Expected(grace_s)
+    return max((expected.add(step) for step in steps), default=0.0)
+
+
 class Expected:
     """When the steps of a schedule are expected to begin and to end (s), and what they meet.
 

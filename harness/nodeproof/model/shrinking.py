@@ -5,16 +5,18 @@ ddmin: A. Zeller and R. Hildebrandt, "Simplifying and Isolating Failure-Inducing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from nodeproof.model.generator import expected_end_s
 from nodeproof.model.schedule import FIRST, HEALING_S, Step
 from nodeproof.model.verdict import Outcome
 
 Steps = tuple[Step, ...]
 ATTEMPTS = 2
-"""How often a candidate may be tried until it deviates: it may need luck."""
+"""How often a candidate may conform until it is given up, as it may need luck; or else prove nothing."""
 RATE_TIMES = 5
 """How often the smallest schedule is repeated to state its rate."""
 
@@ -39,7 +41,7 @@ class Shrunk:
         deviating: in how many of the repetitions it deviated.
         judged: number of repetitions; one that proved nothing does not count.
         spent_s: how long all storms took (s).
-        is_minimal: whether each schedule with one step less was tried `ATTEMPTS` times in vain.
+        is_minimal: whether each schedule with one step less was given up (`ATTEMPTS`).
     """
 
     steps: Steps
@@ -58,28 +60,40 @@ class _Search:
         self.smallest = tuple(range(len(steps)))
         self.spent_s = 0.0
         self._steps, self._grace_s, self._judge = steps, grace_s, judge
-        self._took_s, self._budget_s = took_s, budget_s
+        self._budget_s = budget_s
+        # The start of the lab, and the recovery after the last fault.
+        self._beside_s = took_s - expected_end_s(steps, grace_s)
+        self._trials: Counter[tuple[Sequence[int], bool]] = Counter()
 
     def steps(self) -> Steps:
         return subset(self._steps, self.smallest, self._grace_s)
 
+    def _expected_s(self, steps: Steps) -> float:
+        return max(0.0, self._beside_s + expected_end_s(steps, self._grace_s))
+
     def try_once(self, steps: Steps, reserved_s: float = 0.0) -> Trial:
-        """Judge steps. Raises _OverBudget if they could take longer than is left."""
-        if self.spent_s + self._took_s + reserved_s > self._budget_s:
+        """Judge steps. Raises _OverBudget if they are expected to take longer than is left."""
+        if self.spent_s + self._expected_s(steps) + reserved_s > self._budget_s:
             raise _OverBudget
         trial = self._judge(steps)
         self.spent_s += trial.took_s
         return trial
 
-    def accept(self, numbers: Sequence[int]) -> bool:
-        """Return whether the steps with these numbers deviate, and keep them if they do."""
-        steps = subset(self._steps, numbers, self._grace_s)
-        for _attempt in range(ATTEMPTS):
-            reserved_s = min(RATE_TIMES * self._took_s, self._budget_s / 3)
+    def accept(self, numbers: Sequence[int], attempts: int = ATTEMPTS) -> bool:
+        """Return whether the steps with these numbers deviate, and keep them if they do.
+
+        Args:
+            numbers: the numbers of the steps.
+            attempts: how often they may conform, and how often prove nothing, earlier trials included.
+        """
+        numbers = tuple(numbers)
+        while max(self._trials[numbers, is_proof] for is_proof in (True, False)) < attempts:
+            steps = subset(self._steps, numbers, self._grace_s)
+            reserved_s = min(RATE_TIMES * self._expected_s(steps), self._budget_s / 3)
             trial = self.try_once(steps, reserved_s)
+            self._trials[numbers, trial.outcome != "unproven"] += 1
             if trial.outcome == "deviates":
-                self.smallest = tuple(numbers)
-                self._took_s = min(self._took_s, trial.took_s)
+                self.smallest = numbers
                 return True
         return False
 
@@ -112,8 +126,9 @@ def shrink(
 
     Args:
         steps: a schedule that deviated.
-        guesses: numbers of the steps that may suffice; each guess is tried if it is part of what is left.
-        took_s: how long the storm of all steps took (s); fewer steps are expected to take no longer.
+        guesses: numbers of the steps that may suffice, the most likely ones first; each guess is tried once
+            if it is part of what is left.
+        took_s: how long the storm of all steps took (s), with the start of its lab.
         budget_s: how long all storms may take (s).
         grace_s: node monitor grace period (s).
         judge: runs a storm with some steps.
@@ -123,7 +138,7 @@ def shrink(
         for guess in guesses:
             smaller = [number for number in search.smallest if number in guess]
             if smaller and len(smaller) < len(search.smallest):
-                search.accept(smaller)
+                search.accept(smaller, attempts=1)
         search.minimise()
         is_minimal = True
     except _OverBudget:

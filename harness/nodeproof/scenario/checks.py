@@ -1,5 +1,6 @@
 """What a recording must show: `claim(ID).expect_later(checks.shows(answer, {"status": 200}))`."""
 
+from nodeproof.checks.endpoint_invariants import *
 from nodeproof.checks.invariants import *
 from nodeproof.checks.observations import *
 from nodeproof.checks.pod_invariants import *

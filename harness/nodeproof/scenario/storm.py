@@ -54,9 +54,10 @@ class Workloads:
     job: Workload
 
     def make(self, lab: Lab) -> None:
-        """Create the workloads, and a budget of the StatefulSet."""
+        """Create the workloads, a Service of the Deployment, and a budget of the StatefulSet."""
         for workload in (self.deployment, self.stateful_set, self.daemon_set, self.job):
             lab.run(workload.make)
+        lab.run(actions.service(self.deployment))
         lab.run(actions.disruption_budget(self.stateful_set, min_available=BUDGET))
 
     def replicas(self, nodes: int) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from nodeproof.checks.storm_coverage import injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Schedule
-from nodeproof.model.shrinking import Judge, Shrunk, Steps, Trial, shrink
+from nodeproof.model.shrinking import RATE_TIMES, Judge, Shrunk, Steps, Trial, shrink
 from nodeproof.model.verdict import Outcome
 from nodeproof.report import digest, rundir
 from nodeproof.session.storm import FILE, FIXTURE
@@ -23,6 +23,8 @@ SCENARIO = "test_smallest_schedule.py"
 _STORM = "storm/test_storm.py"
 _MOMENT = re.compile(r"^([0-9.]+) s after the recording began")
 """Beginning of the reason of an invariant that deviates (`checks/invariants.py`)."""
+_START_S = 20.0
+"""About how long (s) a run takes beside its recording: mostly to start the lab."""
 _NEXT_STEP = "name the folder of a storm's run in which an invariant deviates"
 
 
@@ -36,7 +38,7 @@ class Deviation:
         schedule: the schedule of the storm.
         history: the recording.
         grace_s: node monitor grace period (s).
-        took_s: how long the run took (s).
+        took_s: about how long a run of it takes (s).
     """
 
     claim: str
@@ -62,8 +64,8 @@ def read_deviation(run: Path) -> Deviation:
                 path = scenario.folder / FILE
                 schedule = Schedule.from_json(rundir.read_json(path), str(path))
                 history, grace_s = scenario.history(), scenario.configuration()["G"]
-                # The run of a killed process has no end.
-                took_s = max(rundir.read_facts(run).duration_s, history.ended_t - history.began_t)
+                # The run may have had more scenarios, or more tries.
+                took_s = _START_S + history.ended_t - history.began_t
                 return Deviation(row["claim"], row["reason"], schedule, history, grace_s, took_s)
     raise Problem("no invariant deviated in the run", str(run), _NEXT_STEP)
 
@@ -81,18 +83,19 @@ def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge) -> Shru
 
 
 def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
-    """Return the numbers of the steps before the deviation, and of those on what its reason names."""
+    """Return the numbers of the steps that may suffice, the cheapest first.
+
+    Two faults usually meet: the last two on the nodes that the reason names, or the last of all. Then all
+    steps on these nodes and on components, and all before the deviation.
+    """
     entries = dict(injected(deviation.schedule.steps, deviation.history))
     moment = _MOMENT.match(deviation.reason)
     until_t = deviation.history.began_t + float(moment[1]) if moment else float("inf")
     before = [number for number, entry in entries.items() if entry.t <= until_t]
     words, steps = set(re.findall(r"[\w-]+", deviation.reason)), deviation.schedule.steps
-    touched = [
-        number
-        for number in before
-        if isinstance(steps[number].target, str) or words & set(_objects(entries[number]))
-    ]
-    return before, touched
+    named = [number for number in before if words & set(_objects(entries[number]))]
+    touched = [number for number in before if number in named or isinstance(steps[number].target, str)]
+    return named[-2:], before[-3:], touched, before
 
 
 def _objects(entry: Entry) -> Iterator[str]:
@@ -109,6 +112,7 @@ def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) ->
         out: folder of the runs.
         options: other options of `nodeproof storm`.
     """
+    out.mkdir(parents=True)
     number = 0
 
     def judge(steps: Steps) -> Trial:
@@ -118,7 +122,8 @@ def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) ->
         rundir.write_json(file, Schedule(seed, steps).to_json())
         argv = [sys.executable, "-m", "nodeproof.cli", "storm", "--no-site", "--schedule", str(file)]
         began_t = time.monotonic()
-        proc.foreground([*argv, f"--run={run}", *options])
+        # Another attempt is the search's decision, and only one claim matters.
+        proc.foreground([*argv, f"--run={run}", "--again=0", *options])
         return Trial(read_outcome(run, claim), time.monotonic() - began_t)
 
     return judge
@@ -144,6 +149,13 @@ def scenario_text(schedule: Schedule) -> str:
     constant += "".join(f"        {step!r},\n" for step in schedule.steps) + "    ),\n)\n"
     head, body = text.split("\n@needs(", 1)
     return f"{head}{constant}\n\n@needs({body}"
+
+
+def repeat(steps: Steps, judge: Judge) -> str:
+    """Repeat a schedule, and return how often it deviated; a storm that proves nothing does not count."""
+    outcomes = [judge(steps).outcome for _time in range(RATE_TIMES)]
+    deviating, judged = outcomes.count("deviates"), len(outcomes) - outcomes.count("unproven")
+    return f"{deviating} of {judged} storms"
 
 
 def summary(deviation: Deviation, shrunk: Shrunk) -> str:
