@@ -40,7 +40,7 @@ LINES_OF_A_PATCH = [
     )
     for line in text.splitlines()
 ]
-REFERENCE = (TOP / "docs" / "commands.md").read_text()
+REFERENCE = "".join(path.read_text() for path in sorted((TOP / "docs" / "commands").glob("*.md")))
 EXPRESSION = re.compile(r"\$\{\{[^}]*\}\}")
 SAY_NOTHING = ("shard", "sensitivity", "false-alarms")
 """A shard's summary is part of the merged run's; other tables are in the logs."""
