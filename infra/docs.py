@@ -44,12 +44,13 @@ def main() -> int:
         stale.append(name)
         if not check:
             path.write_text(text)
-    for path in (DOCS / "claims").iterdir():
-        # The page of an area that no claim has any more.
-        if f"claims/{path.name}" not in pages:
-            stale.append(f"claims/{path.name}")
-            if not check:
-                path.unlink()
+    for folder in ("claims", "commands"):
+        # The page of an area that no claim or command has any more.
+        for path in (DOCS / folder).iterdir():
+            if f"{folder}/{path.name}" not in pages:
+                stale.append(f"{folder}/{path.name}")
+                if not check:
+                    path.unlink()
     if check and stale:
         print(f"docs: stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
     return 1 if check and stale else 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.tables import GENERATED, table
 from nodeproof import cli, plugin
-from nodeproof.cli import Command
+from nodeproof.cli import Command, Group
 from nodeproof.run_options import RUN_OPTIONS, Argument
 
 Json = Any
@@ -23,11 +23,17 @@ _MAKE_VARIABLES = frozenset({"MAKE", "MAKEFILE_LIST"})
 def command_pages() -> Mapping[str, str]:
     """Return the pages, generated from the parsers and the Makefile."""
     settings = [(f"`{name}`", how["help"]) for name, how in plugin.SETTINGS.items()]
+    groups: dict[Group, list[Command]] = {}
+    for command in cli.COMMANDS:
+        groups.setdefault(command.group, []).append(command)
+    links = [
+        (f"[{group.title}]({_path(group)})", _links(group, members)) for group, members in groups.items()
+    ]
     commands = (
         "Exit codes are in [verdicts.md](verdicts.md#exit-codes), the words of scenarios in "
         "[words.md](words.md), the [options of runs](commands/options.md) and [make](commands/make.md) on "
-        f"pages of their own.\n\nBefore a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}\n\n"
-        f"{''.join(map(_command, cli.COMMANDS)).rstrip()}"
+        f"pages of their own.\n\n{table(('about', 'commands'), links)}\n\n"
+        f"Before a command:\n\n{table(('option', 'what'), _rows(cli.OPTIONS))}"
     )
     runs = (
         "For `nodeproof run`, `nodeproof plan` and pytest, beside pytest's own.\n\n"
@@ -40,6 +46,10 @@ def command_pages() -> Mapping[str, str]:
     )
     return {
         "commands.md": _page("Commands", commands),
+        **{
+            _path(group): _page(f"Commands: {group.title}", "".join(map(_command, members)).rstrip())
+            for group, members in groups.items()
+        },
         "commands/options.md": _page("Options of runs", runs),
         "commands/make.md": _page("Targets of make", make),
     }
@@ -47,6 +57,14 @@ def command_pages() -> Mapping[str, str]:
 
 def _page(title: str, body: str) -> str:
     return f"# {title}\n\n{GENERATED}\n\n{body}\n"
+
+
+def _path(group: Group) -> str:
+    return f"commands/{group.title.replace(' ', '-')}.md"
+
+
+def _links(group: Group, members: Iterable[Command]) -> str:
+    return ", ".join(f"[{command.name}]({_path(group)}#nodeproof-{command.name})" for command in members)
 
 
 def _command(command: Command) -> str:
