@@ -13,7 +13,6 @@ from tests.history_mutations import revised
 from tests.unit.histories import GRACE_S, NODE, POD, Story, configuration, last_renewal_t, partition
 from tests.unit.sample_checks import (
     CLAIM,
-    CUT,
     DETECTION,
     EVICTION,
     RENEWALS,
@@ -196,27 +195,6 @@ def test_cpu_waits_until_a_very_late_event_may_have_delayed_it(
         story.say(event_t - 0.2 * number, "stall", late_s=0.0, waited_s=waited_s, by=LAB)
     history = revised(story.fence(90.0).history())
     assert judge(CLAIM, EVICTION, history, configuration(lab=lab)).label == expected
-
-
-@pytest.mark.parametrize(
-    ("lab", "window", "waited_s", "expected"),
-    [
-        ("libvirt", windows.up_to(5.0), 0.25, TOO_LOADED),
-        ("libvirt", windows.up_to(5.0), 0.1, "deviates"),
-        ("process", windows.up_to(5.0), 0.25, "deviates"),
-        # A timer runs while processes wait.
-        ("libvirt", windows.formula("period", "5", "4", "5 + slack"), 0.25, "deviates"),
-    ],
-)
-def test_cpu_waits_of_bounded_work_count_from_its_anchor(
-    lab: str, window: windows.WindowSpec, waited_s: float, expected: str
-) -> None:
-    """The event is 4 s late, after waits in the first 4 s of its window."""
-    story = measured(Story().fault(10.0, "planned", "injecting", "injected"))
-    for number in range(20):
-        story.say(10.0 + 0.2 * number, "stall", late_s=0.0, waited_s=waited_s, by=LAB)
-    history = revised(story.condition(19.0, "Unknown").fence(90.0).history())
-    assert judge(CLAIM, UNKNOWN.after(CUT, window), history, configuration(lab=lab)).label == expected
 
 
 def stalled_often(story: Story, first_t: float, **by: str) -> Story:

@@ -251,14 +251,10 @@ def _due_t(within: Span, verdict: Verdict, configuration: Configuration) -> floa
     """Return from when (s) CPU waits may have delayed an event; infinite for only just before it.
 
     On a machine, a change passes through many processes of the guest, which share its virtual processors: on
-    a busy host that takes longer than the time just before the event. A timer of a period runs meanwhile, so
-    waits count from its end; the work that only a bound limits may begin at the anchor. A missing event has
-    no such time: no recording would be long enough.
+    a busy host that takes longer than the time just before the event.
     """
     if not configuration.has_own_systems or verdict.window is None:
         return math.inf
-    if verdict.window.shape == "within" and verdict.measured is not None:
-        return within.since_t
     return within.since_t + verdict.window.nominal_s
 
 
