@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ SETS = "/apis/apps/v1/namespaces/default/replicasets"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 POD_TIMEOUT_S = 60.0
 FUTURE = "2099-01-31T18:00:00+00:00"
+DIAL = """
+import socket, sys
+from nodeproof.labs.client import registry
+connection = registry.client(sys.argv[1]).dial(sys.argv[2], 22, 10)
+socket.send_fds(socket.socket(fileno=1), [bytes(1)], [connection.fileno()])
+"""
+"""A ProxyCommand that passes its connection on to ssh (ssh_config(5), ProxyUseFdpass)."""
 
 
 def role(name: str, *rules: Json) -> Json:
@@ -96,11 +104,12 @@ def write(whole_lab: LabHandle, served: Path, tmp_path: Path) -> Callable[..., s
     uid = whole_lab.cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
 
     def write_inventory(names: list[str], kubeconfig: Path = served, **cluster: str) -> str:
-        (tmp_path / "ssh").touch()
+        for name in ("ssh_config", "known_hosts"):
+            (tmp_path / name).touch()
         context = yaml.safe_load(kubeconfig.read_text())["current-context"]
         content = {
             "cluster": {"kubeconfig": str(kubeconfig), "context": context, "uid": uid, **cluster},
-            "ssh": {"config": "ssh", "known_hosts": "ssh"},
+            "ssh": {"config": "ssh_config", "known_hosts": "known_hosts"},
             "nodes": {name: {"may": ["partition"]} for name in names},
         }
         (tmp_path / "cluster.yaml").write_text(json.dumps(content))
@@ -162,6 +171,37 @@ def test_plan_names_what_a_fault_hits_and_what_refuses_it(
     assert "  partition: can be injected" in process.stdout
     eventually(lambda: len(writes_by(whole_lab, PLANNER)) == 2, POD_TIMEOUT_S)
     assert all("dryRun=All" in uri for uri in writes_by(whole_lab, PLANNER))
+
+
+def write_ssh_files(lab: LabHandle, folder: Path, address_of: Mapping[str, str]) -> None:
+    """Write an ssh_config and known_hosts by which ssh reaches each node at an address."""
+    (folder / "dial.py").write_text(DIAL)
+    dial = f"ProxyCommand {sys.executable} {folder / 'dial.py'} {lab.name} %h"
+    everywhere = ["User root", f"IdentityFile {lab.dir / 'pki' / 'ssh'}", "ProxyUseFdpass yes", dial]
+    hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in address_of.items())
+    (folder / "ssh_config").write_text(hosts + "Host *\n" + "".join(f"  {line}\n" for line in everywhere))
+    keys = {
+        entry.control_address: (lab.dir / "pki" / f"{entry.name}.hostkey").read_text()
+        for entry in lab.fleet.nodes()
+    }
+    (folder / "known_hosts").write_text("".join(f"{address} {key}" for address, key in keys.items()))
+
+
+def test_plan_compares_the_machines_that_ssh_reaches_with_their_nodes(
+    whole_lab: LabHandle, names: list[str], write: Callable[..., str], tmp_path: Path
+) -> None:
+    addresses = {entry.name: entry.control_address for entry in whole_lab.fleet.nodes()}
+    first, second, unlisted = names
+    file = write([first, second])
+    assert nodeproof("mark", "--cluster", file, first, second, cwd=tmp_path).status == 0
+    write_ssh_files(whole_lab, tmp_path, {first: addresses[first], second: addresses[unlisted]})
+    process = nodeproof("plan", "--cluster", file, "--ssh", cwd=tmp_path)
+    assert process.status == 2, process
+    own, other = process.stdout.split(f"{second}\n")
+    # A process node has no systemd; its identity and nft are in order.
+    assert own.count("refused:") == 1
+    assert "no systemd" in own
+    assert "another machine id" in other
 
 
 def test_one_refused_node_leaves_all_unmarked(
