@@ -25,8 +25,15 @@ def last_before(history: History, node: str, before_t: float) -> Occurrence | No
 
     None if there is none, or if it was sent before the recording.
     """
-    beats = [beat for beat in heartbeats(history, node) if _arrival_t(beat) <= before_t]
-    return _unless_unseen(history, node, max(beats, key=lambda beat: beat.t, default=None))
+    return next(last_before_each(history, node, [before_t]))
+
+
+def last_before_each(history: History, node: str, times: Sequence[float]) -> Iterator[Occurrence | None]:
+    """Yield for each time (s) the node's last heartbeat that was in the API, as `last_before` returns it."""
+    beats = list(heartbeats(history, node)) if times else []
+    for before_t in times:
+        arrived = (beat for beat in beats if _arrival_t(beat) <= before_t)
+        yield _unless_unseen(history, node, max(arrived, key=lambda beat: beat.t, default=None))
 
 
 def first_long_silence(history: History, node: str, longer_than_s: float) -> Occurrence | None:

@@ -54,17 +54,19 @@ def _silences(history: History, slack_s: float, configuration: Configuration) ->
     """Yield each change to Unknown; a heartbeat that came while it was being written does not count."""
     grace_s = configuration["G"]
     for node, states in nodes_by_name(history).items():
-        for before, after in pairwise(states):
-            statuses = [condition_status(state.object, "Ready") for state in (before, after)]
-            if statuses[0] in ("", "Unknown") or statuses[1] != "Unknown":
+        lost_times = [
+            after.t
+            for before, after in pairwise(states)
+            if condition_status(before.object, "Ready") not in ("", "Unknown")
+            and condition_status(after.object, "Ready") == "Unknown"
+        ]
+        beats = heartbeats.last_before_each(history, node, [t - slack_s for t in lost_times])
+        for lost_t, beat in zip(lost_times, beats, strict=True):
+            if beat is None:
                 continue
-            beat = heartbeats.last_before(history, node, after.t - slack_s)
-            if beat is not None:
-                silent_s = after.t - beat.t
-                text = (
-                    f"{node} became Unknown after {silent_s:.1f} s without a heartbeat (G is {grace_s:g} s)"
-                )
-                yield Occasion(after.t, text, silent_s - grace_s)
+            silent_s = lost_t - beat.t
+            text = f"{node} became Unknown after {silent_s:.1f} s without a heartbeat (G is {grace_s:g} s)"
+            yield Occasion(lost_t, text, silent_s - grace_s)
 
 
 @measures("known-while-heard", times=times_of(_silences))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -106,9 +107,8 @@ def step_s(history: History, about: Sequence[Span] | None = None) -> float:
     steps = zip(
         history.of_kind("wall"), (after - before for before, after in pairwise(offsets_s)), strict=True
     )
-    near_steps = (
-        abs(moved_s) for entry, moved_s in steps if _is_near(_ambiguous_span(entry, moved_s), about)
-    )
+    is_near = _near(about)
+    near_steps = (abs(moved_s) for entry, moved_s in steps if is_near(_ambiguous_span(entry, moved_s)))
     return _unseen_step_s(history) + sum(near_steps)
 
 
@@ -195,8 +195,9 @@ def worst_moment_s(history: History, configuration: Configuration, within: Span)
     """
     sentinels = [_sentinel(entry)[0] for entry in history.of_kind("sentinel")]
     stalls = [_stall(entry)[0] for entry in history.of_kind("stall")]
+    is_near = _near([within])
     # Most disturbances count together where the time near one of them begins.
-    near = (span.since_t - NEAR_S for span in (*sentinels, *stalls) if _is_near(span, [within]))
+    near = (span.since_t - NEAR_S for span in (*sentinels, *stalls) if is_near(span))
     times = {within.since_t, *(max(t, within.since_t) for t in near if t <= within.until_t)}
     worst_s = max(_measured_s(history, configuration, [Span.at(t)]) for t in times)
     return worst_s + misread_s(history, configuration, [within])
@@ -231,23 +232,39 @@ def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None)
     if about is None:
         return max((value for _span, value in samples), default=0.0)
     worst = _worst_near(samples, about)
+    by_end = sorted(samples, key=lambda sample: sample[0].until_t)
+    by_start = sorted(samples, key=lambda sample: sample[0].since_t)
+    ends, starts = [span.until_t for span, _value in by_end], [span.since_t for span, _value in by_start]
     for target in about:
-        before = [value for span, value in samples if span.until_t < target.since_t]
-        after = [value for span, value in samples if span.since_t > target.until_t]
-        worst = max([worst, *before[-1:], *after[:1]])
+        before, after = bisect_left(ends, target.since_t), bisect_right(starts, target.until_t)
+        nearest = [*by_end[max(0, before - 1) : before], *by_start[after : after + 1]]
+        worst = max([worst, *(value for _span, value in nearest)])
     return worst
 
 
 def _worst_near(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
     """Return the longest of the continuous measurements near `about`."""
-    return max((value for span, value in measured if _is_near(span, about)), default=0.0)
+    is_near = _near(about)
+    return max((value for span, value in measured if is_near(span)), default=0.0)
 
 
-def _is_near(span: Span, about: Sequence[Span] | None) -> bool:
-    """Return whether a measurement may have affected `about`; None means the whole recording."""
+def _near(about: Sequence[Span] | None) -> Callable[[Span], bool]:
+    """Return a test of whether a measurement may have affected `about`; None means the whole recording."""
     if about is None:
-        return True
-    return any(span.touches(Span(target.since_t - NEAR_S, target.until_t + NEAR_S)) for target in about)
+        return lambda _span: True
+    merged: list[Span] = []
+    for target in sorted(about, key=lambda target: target.since_t):
+        near = Span(target.since_t - NEAR_S, target.until_t + NEAR_S)
+        if merged and merged[-1].touches(near):
+            near = hull([merged.pop(), near])
+        merged.append(near)
+    starts = [near.since_t for near in merged]
+
+    def is_near(span: Span) -> bool:
+        position = bisect_right(starts, span.until_t)
+        return position > 0 and merged[position - 1].touches(span)
+
+    return is_near
 
 
 def _clock_error_s(history: History, calibration: Calibration) -> float:
