@@ -6,6 +6,7 @@ import contextlib
 import ssl
 from typing import TYPE_CHECKING
 
+from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.published import configz, counting_since_s, kubelet_configz, total
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.base.spec import KUBELET_PORT, OUTSIDE_ADDRESS
@@ -22,6 +23,9 @@ from nodeproof.waiting import retry_on
 _METRICS_AT = {"kube-controller-manager": MANAGER, "kube-scheduler": SCHEDULER}
 _GATHERED_S, _PERIOD_S = 45.0, 2.0
 """A kubelet samples every 10 to 15 s; for a container that it does not know yet it exports nothing, or 0."""
+
+_PROXY_TIMEOUT_S = 10.0
+"""The API server keeps connections to a kubelet that ended, and reports the first use of each as an error."""
 
 
 def metric(component: str, name: str, **labels: str) -> Probe:
@@ -87,7 +91,10 @@ def kubelet_field(node: str, path: str) -> Probe:
     """Return a probe of a kubelet's setting, such as `memorySwap.swapBehavior`; None if it is not set."""
 
     def read(lab: LabHandle) -> Json:
-        return value_at(path, kubelet_configz(lab.cluster.api, node))
+        api = lab.cluster.api
+        return value_at(
+            path, retry_on(lambda: kubelet_configz(api, node), ApiError, timeout_s=_PROXY_TIMEOUT_S)
+        )
 
     return Probe(f"/configz {path}", node, read)
 
