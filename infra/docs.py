@@ -25,6 +25,7 @@ from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import FEATURES
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes.probe import Probe
+from nodeproof.report.sections import DOCUMENTS
 from nodeproof.session.coverage import collected
 from nodeproof.sources.audit import Audit
 from tests.sensitivity import bugs
@@ -82,12 +83,18 @@ def claim_pages() -> Mapping[str, str]:
         body = table(("claim", "statement", "tier", "status", "bugs"), lines)
         pages[f"claims/{area}.md"] = f"# Claims: {area}\n\n{GENERATED}\n\n{body}\n"
         rows.append((f"[{area}](claims/{area}.md)", str(len(entries)), str(_judged(entries))))
+    of_documents = [
+        (f"[{title}]({address})", [claim for claim in claims.values() if claim.document == document])
+        for document, (title, address) in DOCUMENTS.items()
+    ]
+    documents = [(link, str(len(entries)), str(_judged(entries))) for link, entries in of_documents]
     pages["claims.md"] = (
         f"# Claims\n\n{GENERATED}\n\n"
-        f"{len(claims)} claims: statements of the Nodes page, and behaviour of the code that the page leaves "
-        f"out. {_judged(claims.values())} of them are judged; `nodeproof claims` lists the kinds of lab and "
-        "the profiles. Tier is the least kind of node that proves it. Bugs are wrong implementations by "
-        "which it deviates (`infra/bugs`). More about each is in `scenarios/claims/`.\n\n"
+        f"{len(claims)} claims: statements of two pages of Kubernetes, and behaviour of the code that they "
+        f"leave out. {_judged(claims.values())} of them are judged; `nodeproof claims` lists the kinds of "
+        "lab and the profiles. Tier is the least kind of node that proves it. Bugs are wrong implementations "
+        "by which it deviates (`infra/bugs`). More about each is in `scenarios/claims/`.\n\n"
+        f"{table(('document', 'claims', 'judged'), documents)}\n\n"
         f"{table(('area', 'claims', 'judged'), rows)}\n"
     )
     return pages

@@ -23,14 +23,18 @@ START_S = 30
 @needs(nodes=2, faulted=1, features=("systemd",), duration_s="75")
 def test_node_with_stopped_runtime_is_not_ready_but_reports(lab: Lab, claim: Expectations) -> None:
     node, ready_false = lab.target, claim("conditions.ready-false")
+    while_down = claim("runtime-restart.node-not-ready")
     not_ready = moments.condition_reported(
         node, "Ready", "False", "KubeletNotReady", "container runtime is down"
     )
 
     with lab.record():
         with lab.inject(faults.unit_down(node, RUNTIME)) as fault:
-            ready_false.expect(not_ready, within=DOWN_WINDOW, after=fault.requested_at)
-        ready_false.expect(node.ready, within=UP_WINDOW, after=fault.healing_at)
+            down = ready_false.expect(not_ready, within=DOWN_WINDOW, after=fault.requested_at)
+        up = ready_false.expect(node.ready, within=UP_WINDOW, after=fault.healing_at)
+
+    for judgment in (down, up):
+        while_down.expect_later(judgment)
 
     ready_false.expect_later(
         checks.counted(node.unknown, 0, 0, after=fault.requested_at, until=fault.healing_at)

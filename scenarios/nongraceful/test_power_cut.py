@@ -25,6 +25,8 @@ REMOVAL_METRICS = "pod_gc_collector_force_delete_pods_total", "pod_gc_collector_
 """Attempts, and failed attempts."""
 REMOVED_PODS = 6
 """Four bare pods, one of the StatefulSet and one of the DaemonSet."""
+ANY_VALUE = "of-no-meaning"
+"""The value of a taint is not significant; NoExecute has the one of the documentation."""
 POD_GC_PASS_S = windows.POD_GC_S + 2.0
 FOREVER = windows.absence(2 * windows.POD_GC_S)
 DELETED_AFTER_TAINT_S = 12
@@ -51,7 +53,7 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
                 lab.inject(faults.power_off(pods.node)) as fault,
             ):
                 wait_until_lost(lab, pods, other_fault, fault)
-                no_schedule = faults.taint(pods.node, OUT_OF_SERVICE, "NoSchedule", "nodeshutdown")
+                no_schedule = faults.taint(pods.node, OUT_OF_SERVICE, "NoSchedule", ANY_VALUE)
                 taint_fault = taints.enter_context(lab.inject(no_schedule))
                 expect_removal_of_terminating_pods(claim, pods, lab.toleration_s + DELETED_AFTER_TAINT_S)
                 taints.enter_context(

@@ -24,12 +24,19 @@ def test_claim_is_judged_if_one_scenario_can() -> None:
 
 def test_coverage_is_counted() -> None:
     planned = replace(CLAIM, id="a.c", status="planned", page={"v1.18": True, "v1.28": False})
-    lines = render({"a.b": CLAIM, "a.c": planned}, [EVERYWHERE], [FAST, DOCUMENTED]).splitlines()
+    restart = replace(CLAIM, id="a.d", document="restart", page={"v1.37": True})
+    claims = {"a.b": CLAIM, "a.c": planned, "a.d": restart}
+    lines = render(claims, [EVERYWHERE], [FAST, DOCUMENTED]).splitlines()
     assert lines[0].split() == ["claim", "tier", "process", "fast", "process", "documented"]
     assert lines[1].split() == ["a.b", "process", "judged", "judged"]
     assert lines[2].split() == ["a.c", "process", "planned", "planned"]
-    assert "2 claims: 1 judged, 1 planned" in lines
-    assert lines[-3:] == ["page   claims  judged", "v1.18  1       0", "v1.28  1       1"]
+    assert "3 claims: 2 judged, 1 planned" in lines
+    assert [line.split() for line in lines[-4:]] == [
+        ["document", "page", "claims", "judged"],
+        ["nodes", "v1.18", "1", "0"],
+        ["nodes", "v1.28", "1", "1"],
+        ["restart", "v1.37", "1", "1"],
+    ]
 
 
 def test_readme_counts_the_scenarios_and_claims_of_the_fast_profile() -> None:

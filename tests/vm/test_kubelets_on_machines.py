@@ -122,7 +122,7 @@ FALLS = [
     pytest.param(
         nobody_hears_of_the_runtime,
         (RUNTIME, "-k", "with_stopped_runtime"),
-        marks=falls("conditions.ready-false"),
+        marks=falls("conditions.ready-false", "runtime-restart.node-not-ready"),
     ),
     pytest.param(
         nobody_leaves_a_node_alone_that_has_no_kubelet,

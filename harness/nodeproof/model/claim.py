@@ -1,4 +1,4 @@
-"""Documented, observable behaviours of nodes, and what the Nodes page of Kubernetes states: "the page"."""
+"""Documented, observable behaviours of nodes, and what the documents of Kubernetes state: "the page"."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ Status = Literal["judged", "planned", "cannot", "not-applicable"]
 """Whether a scenario judges the claim. `cannot`: no lab can prove it. The reason explains `cannot` and
 `not-applicable`; for `judged` it may name what is simulated.
 """
+Document = Literal["nodes", "restart"]
+"""The page of Kubernetes that a claim is from: Nodes, or What Happens After A Node Restart."""
 Tier = Literal["process", "machine"]
 """The least realistic type of node on which the claim can be proven."""
 
@@ -84,7 +86,7 @@ class ReportedBug:
 class Claim:
     """One row of the catalogue.
 
-    `page` maps a version of the Nodes page to `true` if it makes the statement, `false` if it does not
+    `page` maps a version of `document` to `true` if it makes the statement, `false` if it does not
     mention it, else to a remark. A remark starts with CONTRARY if the page contradicts the statement, which
     then describes the source of Kubernetes. `drift` describes a known difference between page and source; it
     never affects the verdict. `versions` is the range of Kubernetes versions in which the statement holds.
@@ -115,6 +117,7 @@ class Claim:
     upstream_tests: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
     changed: Mapping[str, str] = field(default_factory=dict)
+    document: Document = "nodes"
 
     @property
     def page_versions(self) -> tuple[str, ...]:

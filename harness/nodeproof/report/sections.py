@@ -1,24 +1,30 @@
-"""The headings of the Kubernetes "Nodes" page, and how reports name the claims and scenarios under them."""
+"""The headings of the documents of Kubernetes, and how reports name the claims and scenarios under them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from nodeproof.model.claim import Claim
+from nodeproof.model.claim import Claim, Document
 from nodeproof.report import plain
 
 NODES = "https://kubernetes.io/docs/concepts/architecture/nodes/"
 _STATUS = "https://kubernetes.io/docs/reference/node/node-status/"
 _SHUTDOWN = "https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/"
+_RESTART = "https://kubernetes.io/docs/reference/node/what-happens-on-restart/"
+DOCUMENTS: Mapping[Document, tuple[str, str]] = {
+    "nodes": ("Nodes", NODES),
+    "restart": ("What Happens After A Node Restart", _RESTART),
+}
+"""Title and address of each document of the catalogue."""
 _SWAP = "https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of the page, of level 1 or 2.
+    """A heading of a document, of level 1 or 2.
 
     `address` is the URL of its present text (kubernetes/website, content/en/docs): of the whole page if the
     heading no longer exists there, empty if there is no such text.
@@ -31,7 +37,7 @@ class Section:
 
 
 SECTIONS = (
-    Section("Nodes", 1, ("components",), NODES),
+    Section(DOCUMENTS["nodes"][0], 1, ("components",), NODES),
     Section("Management", 1, ("manual-node",), f"{NODES}#management"),
     Section("Node name uniqueness", 2, ("naming",), f"{NODES}#node-name-uniqueness"),
     Section(
@@ -75,12 +81,25 @@ SECTIONS = (
         f"{_SHUTDOWN}#non-graceful-node-shutdown",
     ),
     Section("Swap memory management", 1, ("swap", "swap-metrics"), _SWAP),
+    Section(DOCUMENTS["restart"][0], 1, (), _RESTART),
+    Section(
+        "Impact of a kubelet restart", 2, ("kubelet-restart",), f"{_RESTART}#impact-of-a-kubelet-restart"
+    ),
+    Section(
+        "Impact of a container runtime restart",
+        2,
+        ("runtime-restart",),
+        f"{_RESTART}#impact-of-a-container-runtime-restart",
+    ),
+    Section("Impact of a node reboot", 2, ("reboot",), f"{_RESTART}#impact-of-a-node-reboot"),
 )
-"""In the order of the page; headings that were moved to other pages keep their place."""
+"""In the order of the Nodes page, where headings that were moved to other pages keep their place; then those
+of What Happens After A Node Restart.
+"""
 
 
 def sections(areas: Iterable[str]) -> tuple[Section, ...]:
-    """Return the page's headings, followed by one for each area that the page does not have."""
+    """Return the headings, followed by one for each area that no document has."""
     of_page = {area for section in SECTIONS for area in section.areas}
     others = sorted(set(areas) - of_page)
     return (*SECTIONS, *(Section(f"Not on the page: {area}", 1, (area,)) for area in others))

@@ -56,7 +56,7 @@ def collected() -> tuple[Mapping[str, Claim], Mapping[str, Set[str]]]:
 
 
 def render(claims: Mapping[str, Claim], scenarios: Sequence[Coverage], columns: Sequence[Column]) -> str:
-    """Return where each claim is judged, the number of claims by status, and of each version of the page."""
+    """Return where each claim is judged, the number of claims by status, and of each document's versions."""
     head = ["claim", "tier", *map(" ".join, columns)]
     rows = [
         [claim.id, claim.tier, *(cell(claim, column, scenarios) for column in columns)]
@@ -79,15 +79,17 @@ def cell(claim: Claim, column: Column, scenarios: Iterable[Coverage]) -> str:
 
 
 def _page_counts(claims: Iterable[Claim]) -> list[list[str]]:
-    all_claims: Counter[str] = Counter()
-    judged: Counter[str] = Counter()
+    all_claims: Counter[tuple[str, int]] = Counter()
+    judged: Counter[tuple[str, int]] = Counter()
     for claim in claims:
         for version in claim.page_versions:
-            all_claims[version] += 1
-            judged[version] += claim.status == JUDGED
-    versions = sorted(all_claims, key=lambda version: int(version.rpartition(".")[2]))
-    rows = [[version, str(all_claims[version]), str(judged[version])] for version in versions]
-    return [["page", "claims", "judged"], *rows]
+            page = (claim.document, int(version.rpartition(".")[2]))
+            all_claims[page] += 1
+            judged[page] += claim.status == JUDGED
+    rows = [
+        [page[0], f"v1.{page[1]}", str(all_claims[page]), str(judged[page])] for page in sorted(all_claims)
+    ]
+    return [["document", "page", "claims", "judged"], *rows]
 
 
 def _collect(paths: Sequence[str]) -> _Collection:
