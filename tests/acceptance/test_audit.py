@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeproof import proc
 from nodeproof.audit.running import CLAIMS, TOLERATIONS
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.accounts import account, with_user
-from tests.acceptance.command import TOP, CompletedCommand, nodeproof
+from tests.acceptance.command import CompletedCommand, nodeproof
 from tests.waiting import eventually
 
 Json = Any
@@ -125,66 +122,3 @@ def test_bad_kubeconfig_gives_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(content)
     process = nodeproof("audit", "--kubeconfig", "config", cwd=tmp_path)
     _is_one_line(process, "the kubeconfig cannot be used", "config")
-
-
-BUILD_TIMEOUT_S = 900.0
-BASE, IMAGE = "localhost/debian", "localhost/nodeproof-audit"
-FROM_HOST = ("/etc/ssl/certs", "/etc/pip.conf")
-"""How pip reaches the index on this machine."""
-
-
-@pytest.fixture
-def buildah(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Return `buildah(*arguments)`, with images below a folder of its own; it needs no container runtime."""
-    for program in ("buildah", "mmdebstrap"):
-        if shutil.which(program) is None:
-            pytest.skip(f"no {program} on PATH: apt-get install {program}")
-    store = tmp_path / "store"
-    environment = {**os.environ, "STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot"}
-
-    def run(*arguments: str) -> str:
-        argv = ("buildah", "--root", str(store), "--runroot", str(tmp_path / "runroot"), *arguments)
-        return proc.run(argv, timeout_s=BUILD_TIMEOUT_S, cwd=TOP, env=environment).stdout.strip()
-
-    yield run
-    run("rm", "--all")
-    run("rmi", "--all", "--force")
-    # pytest keeps the folders of its last runs.
-    shutil.rmtree(store)
-
-
-def debian(tmp_path: Path, buildah: Callable[..., str]) -> str:
-    """Make an image of Debian's root file system; return its name."""
-    context = tmp_path / "debian"
-    context.mkdir()
-    mirror = filter(None, [os.environ.get("NODEPROOF_DEBIAN_MIRROR")])
-    argv = ("mmdebstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", "root.tar", *mirror)
-    proc.run(argv, timeout_s=BUILD_TIMEOUT_S, cwd=context)
-    (context / "Containerfile").write_text("FROM scratch\nADD root.tar /\n")
-    buildah("build", "--tag", BASE, str(context))
-    (context / "root.tar").unlink()
-    return BASE
-
-
-@pytest.mark.night("builds an image for minutes; the other tests audit a lab without one")
-def test_image_audits_a_lab_as_a_user_without_root(
-    whole_lab: LabHandle, kubeconfig: Path, tmp_path: Path, buildah: Callable[..., str]
-) -> None:
-    volumes = [f"--volume={path}:{path}:ro" for path in FROM_HOST if Path(path).exists()]
-    recipe = TOP / "infra" / "ci" / "Containerfile"
-    arguments = [f"--file={recipe}", f"--ignorefile={recipe}.dockerignore", "--target=audit", "--pull=never"]
-    base = f"--build-arg=BASE={debian(tmp_path, buildah)}"
-    buildah("build", *arguments, base, *volumes, f"--tag={IMAGE}", str(TOP))
-    container = buildah("from", "--pull=never", IMAGE)
-    entrypoint = buildah("inspect", "--format={{.OCIv1.Config.Entrypoint}}", container).strip("[]")
-
-    *_others, cron_job = yaml.safe_load_all((TOP / "infra" / "ci" / "audit.yaml").read_text())
-    (pod,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    readable = tmp_path / "kubeconfig"
-    shutil.copyfile(kubeconfig, readable)
-    readable.chmod(0o644)
-    volume = f"--volume={readable}:{pod['args'][-1]}:ro"
-    assert buildah("run", container, "--", "id", "-u") == "65532"
-    output = buildah("run", volume, container, "--", entrypoint, *pod["args"], "--format=json")
-    verdicts = {row["verdict"] for row in json.loads(output)["verdicts"]}
-    assert verdicts == {"conforms", "unproven"}
