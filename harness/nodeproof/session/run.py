@@ -122,7 +122,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     """Return a new session of this process; its run is stored in `folder`, by default in a new one.
 
     Raises:
-        Problem: An option, a claim or a file of durations is invalid.
+        Problem: An option, a claim or a file of durations is invalid, or the folder has a run.
     """
     options = options_of(config)
     if config.getoption("shard"):
@@ -137,6 +137,8 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     run_folder = folder or (
         Path(run_name) if run_name else rundir.new_folder(output_folder, options.profile_name, options.kind)
     )
+    if run_name and worker is None and folder is None and not config.option.collectonly:
+        rundir.refuse_inside(run_folder, "no run can begin here")
     durations_s = worker.get("nodeproof_durations_s") if worker else None
     if durations_s is None:
         # `--times FILE` has the durations to plan with.
