@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,11 @@ def with_user(served: Path, path: Path, user: Mapping[str, str], server: str = "
     content = yaml.safe_load(served.read_text())
     content["users"] = [{"name": entry["name"], "user": dict(user)} for entry in content["users"]]
     for entry in content["clusters"]:
-        entry["cluster"]["server"] = server or entry["cluster"]["server"]
+        cluster = entry["cluster"]
+        cluster["server"] = server or cluster["server"]
+        # The lab's folder is not where the file is read, as in a container.
+        authority = Path(cluster.pop("certificate-authority")).read_bytes()
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
     path.write_text(yaml.safe_dump(content))
     path.chmod(0o600)
     return path
