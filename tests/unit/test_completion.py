@@ -41,7 +41,6 @@ def completions(script: Path, *words: str, cwd: Path | None = None) -> list[str]
         (("run", "--feat"), {"--feature-gates"}),
         (("plan", "--sh"), {"--shard", "--shipped"}),
         (("storm", "--feat"), {"--feature-gates"}),
-        (("storm", "--ti"), {"--times"}),
         (("shrink", "--feat"), {"--feature-gates"}),
         (("bisect", "--feat"), {"--feature-gates"}),
         (("new", "sc"), {"scenario"}),

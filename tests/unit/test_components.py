@@ -292,7 +292,7 @@ def test_touched_executable_is_kept_and_changed_one_rebuilt(cache: Path, recipe:
 @pytest.mark.parametrize(
     ("output", "what"),
     [
-        ("# k8s.io/x\nx.go:1: undefined: y", "the build failed"),
+        ("k8s.io/api/core/v1\n# k8s.io/x\nx.go:1: undefined: y", "the build failed: x.go:1: undefined: y"),
         ("write /tmp/x: no space left on device", "no space left"),
         ("dial tcp: lookup proxy: no such host", "cannot be downloaded"),
         ("go: downloading k8s.io/a v0.1.0\ngo: k8s.io/a: 404 Not Found", "not available: go: k8s.io/a: 404"),
