@@ -233,7 +233,7 @@ COMMANDS = (
                 metavar="OPTION",
                 action="append",
                 default=[],
-                help="then repeat the smallest schedule with this option instead, such as another version",
+                help="then repeat the smallest schedule with this option alone, such as another version",
             ),
         ),
         about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",

@@ -20,7 +20,7 @@ from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
-_GIT_TIMEOUT_S = 300.0
+_GIT_TIMEOUT_S = 600.0
 _MAX_NAMED = 3
 
 

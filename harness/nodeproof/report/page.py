@@ -125,6 +125,7 @@ def _environment() -> Environment:
         verdict_of=digest.verdict_of,
         MEASURES=recovery.MEASURES,
         scenario_title=sections.title,
+        documents=tuple(sections.DOCUMENTS.values()),
     )
     environment.filters.update(
         code=plain.in_markdown, cell=plain.in_markdown_cell, prose=plain.prose_in_markdown
