@@ -11,6 +11,7 @@ from nodeproof.checks.judge import judge
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Check
+from nodeproof.model.verdict import Verdict
 from tests.unit.histories import (
     GRACE_S,
     NAMESPACE,
@@ -339,3 +340,36 @@ def test_stopped_controller_manager_owes_no_endpoints() -> None:
     assert_verdict(
         run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions"
     )
+
+
+def test_endpoint_of_a_pod_that_serves_stays_ready() -> None:
+    story = endpoint(endpoint(with_service(), 20.0, ready=False), 45.0, ready=True)
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "deviates", "25.0 s")
+
+
+def late_endpoint(took_s: float, stall: tuple[int, float], sentinel: tuple[int, float]) -> Verdict:
+    """Judge a late endpoint on a busy host; `stall` and `sentinel` say in which second, and how long (s)."""
+    story = with_service()
+    for second in range(9, 50):
+        if second == 30:
+            member(story, 30.0, "a", "False")
+        story.say(second + 0.2, "stall", late_s=stall[1] if second == stall[0] else 0.0)
+        story.sentinel(second + 0.4, sentinel[1] if second == sentinel[0] else 0.02)
+        if second == int(30.9 + took_s) - 1:
+            endpoint(story, 30.0 + took_s, ready=False)
+    return judge(
+        CLAIM, endpoint_invariants.endpoints_follow_pods(), story.fence(60.0).history(), configuration()
+    )
+
+
+@pytest.mark.parametrize(
+    ("took_s", "label"),
+    [(4.9, "unproven: host-too-loaded"), (6.4, "unproven: host-too-loaded"), (7.9, "deviates")],
+)
+def test_load_at_the_time_of_a_violation_makes_it_uncertain(took_s: float, label: str) -> None:
+    assert_verdict(late_endpoint(took_s, (30, 0.6), (34, 0.35)), label)
+
+
+@pytest.mark.parametrize(("took_s", "label"), [(4.9, "conforms"), (5.9, "deviates")])
+def test_load_at_another_time_excuses_no_violation(took_s: float, label: str) -> None:
+    assert_verdict(late_endpoint(took_s, (9, 0.7), (9, 0.02)), label)

@@ -31,7 +31,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 def _changes(history: History, _slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
-    """Yield each lasting change of whether a pod serves, with how long its endpoint took to agree."""
+    """Yield each time in which a pod serves or not, with how long its endpoint disagreed at most."""
     services, ready, down = _services(history), list(_ready_endpoints(history)), controllers_down(history)
     for uid, states in by_uid(history, "pods").items():
         if services.isdisjoint((states[0].object["metadata"].get("labels") or {}).values()):
@@ -40,23 +40,33 @@ def _changes(history: History, _slack_s: float, _configuration: Configuration) -
             must_agree = Span(span.since_t, span.since_t + _ENDPOINTS_S)
             if must_agree.until_t > span.until_t or any(map(must_agree.touches, down)):
                 continue
-            agreed_t = next(
-                (
-                    max(since_t, span.since_t)
-                    for uids, since_t, until_t in ready
-                    if (uid in uids) == serves and until_t > span.since_t and since_t < span.until_t
-                ),
-                span.until_t,
-            )
-            took_s = agreed_t - span.since_t
+            wrong = [
+                disagreement
+                for disagreement in _disagreements(uid, serves, span, ready)
+                if not any(map(Span(disagreement.since_t, disagreement.since_t + _ENDPOINTS_S).touches, down))
+            ]
+            longest = max(wrong, key=lambda span: span.until_t - span.since_t, default=Span.at(span.since_t))
+            wrong_s = longest.until_t - longest.since_t
             pod, node = name_of(states[0]), states[-1].object["spec"].get("nodeName")
-            text = f"the endpoint of pod {pod} on {node} agreed with ready={serves} after {took_s:.1f} s"
-            yield Occasion(agreed_t, text, _ENDPOINTS_S - took_s, took_s)
+            text = f"the endpoint of pod {pod} on {node} disagreed with ready={serves} for {wrong_s:.1f} s"
+            yield Occasion(longest.until_t, text, _ENDPOINTS_S - wrong_s, wrong_s)
+
+
+def _disagreements(
+    uid: str, serves: bool, span: Span, ready: Sequence[tuple[frozenset[str], float, float]]
+) -> Iterator[Span]:
+    """Yield each time within a span at which a pod's endpoint was not as the pod."""
+    near = (state for state in ready if state[2] > span.since_t and state[1] < span.until_t)
+    for agrees, group in groupby(near, lambda state: (uid in state[0]) == serves):
+        states = list(group)
+        if not agrees:
+            yield Span(max(states[0][1], span.since_t), min(states[-1][2], span.until_t))
 
 
 def _services(history: History) -> frozenset[str]:
     slices = history.all_versions("endpointslices")
-    return frozenset((state.object["metadata"].get("labels") or {}).get(_SERVICE, "") for state in slices)
+    labels = (state.object["metadata"].get("labels") or {} for state in slices)
+    return frozenset(label[_SERVICE] for label in labels if _SERVICE in label)
 
 
 def _ready_endpoints(history: History) -> Iterator[tuple[frozenset[str], float, float]]:

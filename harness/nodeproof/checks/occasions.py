@@ -69,16 +69,16 @@ def times_of(find: Find) -> Callable[[History, Args, Configuration], Times]:
 
 
 def _certain_violation(find: Find, history: History, configuration: Configuration) -> Occasion | None:
-    """Return the violation that no slack up to the limit explains; of several, load affected it least."""
-    limit_s = configuration.slack_limit_s
-    violations = [
-        occasion for occasion in find(history, limit_s, configuration) if occasion.margin_s < -limit_s
+    """Return the violation that the slack at its own time does not explain; of several, the least loaded."""
+    # The order of events is uncertain by the largest slack that the profile allows.
+    with_slack = [
+        (slack_s(history, configuration, [occasion.span]), occasion)
+        for occasion in find(history, configuration.slack_limit_s, configuration)
+        if occasion.margin_s < 0.0
     ]
-    return min(
-        violations,
-        key=lambda occasion: (slack_s(history, configuration, [occasion.span]), occasion.t),
-        default=None,
-    )
+    violations = [(own_s, occasion) for own_s, occasion in with_slack if occasion.margin_s < -own_s]
+    least_loaded = min(violations, key=lambda pair: (pair[0], pair[1].t), default=None)
+    return least_loaded[1] if least_loaded else None
 
 
 def _by_load(
@@ -114,6 +114,8 @@ def measure(case: Case, find: Find, premise: str, *resources: str) -> Measuremen
     if closest.margin_s < -context.slack_s:
         reason = f"{closest.t - history.began_t:.1f} s after the recording began, {closest.text}"
         return Measurement(reason, measured, finding="deviates", read=closest.span)
+    if closest.margin_s < -context.configuration.slack_limit_s:
+        return Measurement(closest.text, measured, code="host-too-loaded", read=closest.span)
     left_out = f"; left out because of load: {loaded}" if loaded else ""
     return Measurement(
         f"held on {len(occasions)} occasions; closest: {closest.text}{left_out}",
