@@ -48,8 +48,11 @@ def listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List:
 
 def test_variables_become_options(listing: List) -> None:
     variables = {
-        "ansible_host": "10.9.1.7",
+        "ansible_connection": "ansible.builtin.ssh",
+        "ansible_host": "10.9.1.6",
+        "ansible_ssh_host": "10.9.1.7",
         "ansible_port": 2222,
+        "ansible_ssh_port": None,
         "ansible_ssh_user": "admin",
         "rack": "{{ row }}-1",
     }

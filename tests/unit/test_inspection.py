@@ -34,6 +34,7 @@ REFUSED: dict[str, tuple[str, Inspection | str, str]] = {
         "no active kubelet.service",
     ),
     "container": ("clock", COMPLETE, "no kernel of its own"),
+    "settings elsewhere": ("kubelet-settings", COMPLETE, "no /etc/kubernetes/kubelet.json"),
     "no program": ("partition", replace(COMPLETE, provides=frozenset({SYSTEMD})), "has no nft"),
 }
 

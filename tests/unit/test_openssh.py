@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import paramiko
 import pytest
@@ -60,7 +62,8 @@ def test_refusal_of_sudo_is_an_error_and_no_status_of_the_command(hosts: Hosts, 
 @pytest.mark.parametrize("is_known", [True, False], ids=["another key", "no key"])
 def test_unknown_host_key_is_refused_whatever_the_ssh_config_says(hosts: Hosts, is_known: bool) -> None:
     other = SshServer(hosts.node.port, paramiko.RSAKey.generate(2048))
-    shell_of_host = hosts.shell(other.known_host if is_known else "")
+    known = other.known_host if is_known else ""
+    shell_of_host = hosts.shell(known, "NoHostAuthenticationForLocalhost yes")
     with shell_of_host as shell, pytest.raises(MachineError, match="Host key verification failed"):
         shell.run(["true"], timeout_s=TIMEOUT_S)
 
@@ -75,6 +78,16 @@ def test_unknown_host_key_of_a_jump_host_is_refused(hosts: Hosts) -> None:
     through_jump_host = hosts.shell(hosts.node.known_host, "ProxyJump jump")
     with through_jump_host as shell, pytest.raises(MachineError, match="Host key verification failed"):
         shell.run(["true"], timeout_s=TIMEOUT_S)
+
+
+def test_files_may_have_names_with_patterns(hosts: Hosts, tmp_path: Path) -> None:
+    (folder := tmp_path / "[prod]").mkdir()
+    with (
+        hosts.shell(hosts.node.known_host),
+        replace(hosts, folder=folder).shell(hosts.node.known_host) as shell,
+    ):
+        (folder / "my config").write_text((hosts.folder / "my config").read_text())
+        assert shell.run(["true"], timeout_s=TIMEOUT_S).status == 0
 
 
 def test_command_is_aborted_at_its_timeout(shell: OpenSsh) -> None:

@@ -13,13 +13,14 @@ from nodeproof.model.problem import Problem
 
 Json = Any
 _TIMEOUT_S = 60.0
-# Variables of the plugin ansible.builtin.ssh; the first one of an option that is set counts.
+# Variables of the plugin ansible.builtin.ssh; the last one of an option that is set counts.
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "HostName": ("ansible_host", "ansible_ssh_host"),
     "User": ("ansible_user", "ansible_ssh_user"),
     "Port": ("ansible_port", "ansible_ssh_port"),
     "IdentityFile": ("ansible_private_key_file", "ansible_ssh_private_key_file"),
 }
+_CONNECTIONS = ("ssh", "smart", "ansible.builtin.ssh")
 _ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 _PLAIN = re.compile(r'[^"\\\n\r{}]+')
 """A value that ssh_config(5) can quote and that is no template, which ansible-inventory does not resolve."""
@@ -64,11 +65,11 @@ def _options(hosts: AnsibleHosts, name: str, variables: Mapping[str, Json]) -> s
     for variable in _ARGUMENTS:
         if variables.get(variable):
             raise Problem(f"{variable} is not read", where, step)
-    if variables.get("ansible_connection", "ssh") != "ssh":
+    if variables.get("ansible_connection", "ssh") not in _CONNECTIONS:
         raise Problem("ansible_connection is not ssh", where, "choose hosts that SSH reaches")
     lines = []
     for option, aliases in _OPTIONS.items():
-        for variable in [alias for alias in aliases if alias in variables][:1]:
+        for variable in [alias for alias in aliases if variables.get(alias) is not None][-1:]:
             if not _PLAIN.fullmatch(str(variables[variable])):
                 raise Problem(f"{variable} is a template, or has quotes or line breaks", where, step)
             lines.append(f'  {option} "{variables[variable]}"\n')

@@ -11,6 +11,7 @@ from typing import Any
 from nodeproof.existing import ansible, marks
 from nodeproof.existing.inventory import POWER_FAULTS, Inventory
 from nodeproof.faults.fault import FIRST_PID_NAMESPACE
+from nodeproof.faults.settings import SETTINGS_FILE
 from nodeproof.faults.units import KUBELET
 from nodeproof.machines.machine import MachineError, checked
 from nodeproof.machines.openssh import OpenSsh, strict_config
@@ -22,13 +23,13 @@ SYSTEMD, OWN_KERNEL = "systemd", "own-kernel"
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "called-off-shutdown": ("busctl", "systemd-inhibit", KUBELET),
     "clock": (OWN_KERNEL,),
-    "kubelet-settings": (KUBELET,),
+    "kubelet-settings": (KUBELET, SETTINGS_FILE),
     "link-down": ("ip",),
     "partition": ("nft",),
     "swap": ("fallocate", "mkswap", "swapoff", "swapon", OWN_KERNEL),
     "unit-down": (KUBELET,),
 }
-"""What faults need of a machine besides systemd: programs, active units, a kernel that is not its host's."""
+"""What faults need of a machine besides systemd: programs, active units, files, a kernel of its own."""
 _PHRASES = {KUBELET: f"active {KUBELET}", OWN_KERNEL: "kernel of its own"}
 _FACTS = f"""
 cat /etc/machine-id && cat /proc/sys/kernel/random/boot_id || exit 1
@@ -37,6 +38,7 @@ for need; do
         {SYSTEMD}) [ -d /run/systemd/system ] && command -v systemd-run ;;
         {OWN_KERNEL}) [ "$(readlink /proc/1/ns/pid)" = '{FIRST_PID_NAMESPACE}' ] ;;
         *.service) systemctl is-active "$need" ;;
+        /*) [ -e "$need" ] ;;
         *) command -v "$need" ;;
     esac >/dev/null 2>&1 && echo "$need"
 done

@@ -17,7 +17,7 @@ from nodeproof.model.quantity import duration_s
 Json = Any
 _WRITE = 'cat >"$0.new" && mv "$0.new" "$0"'
 _COMPONENT_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.[a-z]+$", re.MULTILINE)
-_BASE = "/etc/kubernetes/kubelet.json"
+SETTINGS_FILE = "/etc/kubernetes/kubelet.json"
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
 _KUBELET_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
 _UNIT = """[Service]
@@ -150,7 +150,7 @@ class KubeletSettings(Fault):
 
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[KubeletSettings]:
-        listed = output_of(machine, "sh", "-c", 'ls "$0" || :', str(PurePosixPath(_BASE).parent))
+        listed = output_of(machine, "sh", "-c", 'ls "$0" || :', str(PurePosixPath(SETTINGS_FILE).parent))
         return [cls(machine.name, {}, id=fault_id) for fault_id in _KUBELET_FILE.findall(listed)]
 
     @property
@@ -186,7 +186,7 @@ class KubeletSettings(Fault):
 
     def inject(self, machine: Shell) -> None:
         """Write the merged configuration and restart the kubelet with it."""
-        base = self.run(machine, ["cat", _BASE])
+        base = self.run(machine, ["cat", SETTINGS_FILE])
         merged = json.dumps({**json.loads(base), **self.settings})
         self.run(
             machine, ["sh", "-c", _PUT + _RESTART, self._file, self._drop_in, _UNIT % self._file], merged

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import re
 import shlex
 import tempfile
 import uuid
@@ -16,6 +18,7 @@ from nodeproof.machines.machine import CommandResult, MachineError
 CONNECT_TIMEOUT_S = 10
 _SLACK_S = 5.0
 """How long timeout(1) may take to end its processes (s)."""
+_STATUS = re.compile(r"\d+$", re.MULTILINE)
 _TIMED_OUT = 124
 """The exit status of timeout(1) after a time-out."""
 # The status goes to stderr behind a token: ssh, sudo and a command all may exit with 1 or 255.
@@ -23,7 +26,7 @@ _AS_ROOT = """
 [ "$(id -u)" = 0 ] || exec sudo -n -- sh -c "$1" sh "$@"
 token=$2; shift 2
 "$@"
-printf '%s %s' "$token" "$?" >&2
+printf '%s %s\\n' "$token" "$?" >&2
 """
 # OpenSSH uses the first value of an option, and passes the file on to the ssh of a jump host. A shared
 # connection may have been opened with other options, so none is used.
@@ -33,6 +36,7 @@ UserKnownHostsFile "{known_hosts}"
 GlobalKnownHostsFile /dev/null
 KnownHostsCommand none
 VerifyHostKeyDNS no
+NoHostAuthenticationForLocalhost no
 UpdateHostKeys no
 BatchMode yes
 ConnectTimeout {timeout_s}
@@ -72,8 +76,10 @@ class OpenSsh:
             completed = proc.run(local, timeout_s=timeout_s + _SLACK_S, stdin=stdin, check=False)
         except proc.CommandFailed as error:
             raise MachineError(f"{self.host}: ssh: {error.output.strip() or 'no answer'}") from error
-        stderr, separator, status = completed.stderr.rpartition(f"{token} ")
-        if not separator:
+        stderr, _token, end = completed.stderr.rpartition(f"{token} ")
+        # A ProxyCommand may report its own end on stderr, too.
+        status = _STATUS.match(end) if _token else None
+        if status is None:
             # The last line alone may be about the connection to a jump host that ended.
             reason = (
                 "; ".join(completed.stderr.split("\n")[-3:]).strip("; \r") or f"status {completed.status}"
@@ -81,7 +87,7 @@ class OpenSsh:
             if completed.status == _TIMED_OUT:
                 reason = f"{argv[0]}: no end within {timeout_s:g} s"
             raise MachineError(f"{self.host}: ssh: {reason}")
-        return CommandResult(int(status.split()[0]), completed.stdout, stderr)
+        return CommandResult(int(status[0]), completed.stdout, stderr)
 
 
 @contextlib.contextmanager
@@ -93,7 +99,8 @@ def strict_config(config: Path, known_hosts: Path, hosts: str = "") -> Iterator[
     content = _STRICT.format(
         timeout_s=CONNECT_TIMEOUT_S,
         known_hosts=str(known_hosts.absolute()).replace("%", "%%"),
-        config=config.absolute(),
+        # Include expands patterns.
+        config=glob.escape(str(config.absolute())),
         hosts=hosts,
     )
     with tempfile.TemporaryDirectory(prefix="nodeproof-ssh-") as folder:
