@@ -96,6 +96,7 @@ def test_budget_is_kept_and_result_was_seen_to_deviate(count: int, budget_s: flo
 def test_storms_that_prove_nothing_do_not_count() -> None:
     result = shrunk(4, lambda _steps: Trial("unproven", 1.0))
     assert numbers(result.steps) == {0, 1, 2, 3}
+    assert not result.is_minimal
     assert (result.deviating, result.judged) == (0, 0)
 
 

@@ -41,7 +41,7 @@ class Shrunk:
         deviating: in how many of the repetitions it deviated.
         judged: number of repetitions; one that proved nothing does not count.
         spent_s: how long all storms took (s).
-        is_minimal: whether each schedule with one step less was given up (`ATTEMPTS`).
+        is_minimal: whether each schedule with one step less conformed.
     """
 
     steps: Steps
@@ -97,6 +97,11 @@ class _Search:
                 return True
         return False
 
+    def is_minimal(self) -> bool:
+        """Return whether each schedule with one step less conformed; load may have kept some from it."""
+        smaller = [tuple(other for other in self.smallest if other != number) for number in self.smallest]
+        return all(self._trials[numbers, True] for numbers in smaller if numbers)
+
     def minimise(self) -> None:
         """Remove ever smaller parts until no single step can be removed."""
         parts = 2
@@ -140,7 +145,7 @@ def shrink(
             if smaller and len(smaller) < len(search.smallest):
                 search.accept(smaller, attempts=1)
         search.minimise()
-        is_minimal = True
+        is_minimal = search.is_minimal()
     except _OverBudget:
         pass
     outcomes = _repeat(search)

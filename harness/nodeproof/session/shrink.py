@@ -160,7 +160,7 @@ def repeat(steps: Steps, judge: Judge) -> str:
 
 def summary(deviation: Deviation, shrunk: Shrunk) -> str:
     """Return what was found in one line."""
-    extent = "no step can be left out" if shrunk.is_minimal else "the budget ended the search"
+    extent = "no step can be left out" if shrunk.is_minimal else "the budget or load ended the search"
     return (
         f"{deviation.claim} deviates with {len(shrunk.steps)} of {len(deviation.schedule.steps)} faults "
         f"({extent}): {shrunk.deviating} of {shrunk.judged} storms, {shrunk.spent_s / 60:.1f} min"
