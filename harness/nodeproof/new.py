@@ -75,6 +75,8 @@ def _has_claims(folder: Path) -> bool:
     """
     for name, section in (
         ("pytest.toml", "[pytest]"),
+        (".pytest.toml", "[pytest]"),
+        (".pytest.ini", "[pytest]"),
         (_INI, "[pytest]"),
         ("pyproject.toml", "[tool.pytest"),
         ("tox.ini", "[pytest]"),

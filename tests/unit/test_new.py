@@ -118,6 +118,7 @@ def test_second_scenario_of_a_folder_shares_its_settings(tmp_path: Path) -> None
     [
         ("pytest.ini", "[pytest]\naddopts = -q\n"),
         ("pyproject.toml", "[tool.pytest.ini_options]\naddopts = '-q'\n"),
+        (".pytest.ini", "[pytest]\naddopts = -q\n"),
         ("tox.ini", "[pytest]\naddopts = -q\n"),
         ("setup.cfg", "[tool:pytest]\naddopts = -q\n"),
     ],

@@ -69,8 +69,8 @@ def test_settings_and_flags_are_passed(tmp_path: Path) -> None:
     assert arguments == f"--config={home}.json --root-dir={home} --cert-dir={home} --x=y"
 
 
-@pytest.mark.parametrize("script", [RUNS_ON, "trap 'exit 0' TERM; sleep 60 & wait", ""])
-def test_program_that_does_not_start_is_no_observation(script: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [RUNS_ON, "trap 'exit 0' TERM; sleep 60 & wait", "kill -9 $$", ""])
+def test_program_that_does_not_start_or_is_killed_is_no_observation(script: str, tmp_path: Path) -> None:
     with pytest.raises(Problem, match="could not be tried"):
         trial(tmp_path, script)
 

@@ -176,7 +176,7 @@ else
     wait $!
     status=$?
     # These are of timeout(1): it ended the kubelet, or could not run it.
-    case $status in 12[4-7]) status={_UNDECIDED} ;; esac
+    case $status in 12[4-7] | 137) status={_UNDECIDED} ;; esac
 fi
 sed '/^goroutine /,$d' {_HOME}.log | tail -n 5
 exit "$status"
