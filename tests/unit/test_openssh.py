@@ -62,15 +62,15 @@ def test_refusal_of_sudo_is_an_error_and_no_status_of_the_command(hosts: Hosts, 
 @pytest.mark.parametrize("is_known", [True, False], ids=["another key", "no key"])
 def test_unknown_host_key_is_refused_whatever_the_ssh_config_says(hosts: Hosts, is_known: bool) -> None:
     other = SshServer(hosts.node.port, paramiko.RSAKey.generate(2048))
-    known = other.known_host if is_known else ""
-    shell_of_host = hosts.shell(known, "NoHostAuthenticationForLocalhost yes")
+    known_hosts = other.known_host if is_known else ""
+    shell_of_host = hosts.shell(known_hosts, "NoHostAuthenticationForLocalhost yes")
     with shell_of_host as shell, pytest.raises(MachineError, match="Host key verification failed"):
         shell.run(["true"], timeout_s=TIMEOUT_S)
 
 
 def test_node_is_reached_through_a_jump_host(hosts: Hosts) -> None:
-    known = hosts.node.known_host + hosts.jump.known_host
-    with hosts.shell(known, "ProxyJump jump") as shell:
+    known_hosts = hosts.node.known_host + hosts.jump.known_host
+    with hosts.shell(known_hosts, "ProxyJump jump") as shell:
         assert shell.run(["echo", "hello"], timeout_s=TIMEOUT_S).stdout == "hello\n"
 
 
