@@ -552,6 +552,15 @@ def test_checkout_that_does_not_compile_is_a_problem_with_the_first_error(
     assert caught.value.next_step == "correct the checkout"
 
 
+def test_relative_path_of_the_compiler_is_reported_as_an_absolute_one(
+    cache: Path, recipe: Path, go: Go, checkout: Path
+) -> None:
+    error = "pkg/limits/limits.go:3:1: undefined: Many"
+    go.install(build=f"realpath -m --relative-to=. {checkout}/{error!r}; exit 1")
+    with pytest.raises(Problem, match=re.escape(f"the build failed: {checkout}/{error}")):
+        obtain_from(read_checkout(checkout, ""), silent)
+
+
 def test_checkout_that_changes_during_its_build_is_not_cached(
     cache: Path, recipe: Path, go: Go, checkout: Path
 ) -> None:

@@ -411,7 +411,11 @@ class Work:
         compiling = Packages(wording, reading.count, self._report)
         flags = (*build_flags(self._version), *self._more_flags)
         argv = [self._go, "build", "-v", *flags, "-o", str(target), "."]
-        proc.stream_lines(argv, compiling, timeout_s=_BUILD_TIMEOUT_S, cwd=self._src, env=env)
+        try:
+            proc.stream_lines(argv, compiling, timeout_s=_BUILD_TIMEOUT_S, cwd=self._src, env=env)
+        except proc.CommandFailed as failed:
+            output = with_absolute_paths(failed.output, self._src)
+            raise proc.CommandFailed(failed.argv, failed.status, output) from failed
 
 
 def _module_of(name: str) -> str:
@@ -471,6 +475,18 @@ def _explain(failed: proc.CommandFailed, where: str, instead: Callable[[], str])
     _, what, next_step = next(row for row in _MEANINGS if re.search(row[0], failed.output))
     first = first_error(failed.output)
     return Problem(f"{what}: {first}" if first else what, where, next_step or instead(), detail)
+
+
+def with_absolute_paths(output: str, folder: Path) -> str:
+    """Return the compiler's output with absolute paths for sources outside of `folder`, where it ran.
+
+    Go prints the shorter of a source's absolute and relative path, which depends on the two folders alone.
+    """
+
+    def absolute(match: re.Match[str]) -> str:
+        return os.path.normpath(folder / match[0])
+
+    return re.sub(r"^\.\./.+?\.go(?=:\d+)", absolute, output, flags=re.MULTILINE)
 
 
 def first_error(output: str) -> str:
