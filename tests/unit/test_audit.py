@@ -1,16 +1,28 @@
-"""Claims that an audit judges: each conforms, and each can deviate."""
+"""An audit: its claims, settings and connection, and the command against a small API server."""
 
 from __future__ import annotations
 
 import copy
+import json
+import os
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import yaml
 
-from nodeproof import catalogue
+from nodeproof import catalogue, cli
 from nodeproof.audit import running
+from nodeproof.audit.command import cluster_role
+from nodeproof.audit.dangers import dangers
 from nodeproof.audit.expectations import Expectation, count_machine_ids, of_cluster, of_node
 from nodeproof.audit.running import (
     CLAIMS,
@@ -21,11 +33,23 @@ from nodeproof.audit.running import (
     judge_subject,
     judge_tolerations,
 )
-from nodeproof.audit.settings import Evidence, Tolerations
+from nodeproof.audit.settings import API_SERVER, CONTROL_PLANE, MANAGER, Evidence, Tolerations, read, settings
 from nodeproof.checks.judge import judge
-from nodeproof.model.history import Entry, History
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
+from nodeproof.cluster.resources import pods
+from nodeproof.model.cluster import flags_of
+from nodeproof.model.history import Entry, History, fence
+from nodeproof.model.judgment import Observation
+from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
+from nodeproof.recording import bookmarks
+from nodeproof.recording.bookmarks import ReadOnlyRecording
+from nodeproof.report import rundir
 from tests.unit.histories import NODE, OTHER, Story, configuration
+
+# Claims that an audit judges: each conforms, and each can deviate.
+
 
 Json = Any
 Alter = Callable[[Json], object]
@@ -338,3 +362,568 @@ def test_tolerations_are_judged_by_the_flags(
 def test_every_claim_of_an_audit_can_deviate_by_a_test_here() -> None:
     others = {LEASE_INTERVAL, TOLERATIONS, MAX_PODS, "heartbeat.lease-per-node", "cidr.unique"}
     assert set(CLAIMS) == ALTERATIONS.keys() | others
+
+
+# The command `audit` against a small API server: output, exit codes, and the requests that it sends.
+
+
+NAME, RENEWAL_S, BOOKMARK_S = "node-1", 1.0, 0.2
+FINGERPRINT = "nodeproof-audit"
+
+
+class ServedCluster:
+    """One Node whose Lease is renewed each second, and what was requested."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, str]] = []
+        self.node = node()
+        self.node["metadata"] |= {"resourceVersion": "10"}
+        self.over = threading.Event()
+        self._rv, self._lock = 20, threading.Lock()
+        self.renewals: list[Json] = []
+        self.renew()
+
+    def renew(self) -> Json:
+        """Renew the Lease, and return it."""
+        with self._lock:
+            self._rv += 1
+            meta = {
+                "name": NAME,
+                "namespace": "kube-node-lease",
+                "uid": "l",
+                "resourceVersion": str(self._rv),
+            }
+            spec = {"holderIdentity": NAME, "leaseDurationSeconds": 4 * RENEWAL_S}
+            spec["renewTime"] = datetime.now(UTC).isoformat()
+            self.renewals.append({"metadata": meta, "spec": spec})
+            return self.renewals[-1]
+
+    def listed(self, resource: str) -> Json:
+        """Return a list as it is now."""
+        with self._lock:
+            items = [self.node] if resource == "nodes" else self.renewals[-1:]
+            return {"metadata": {"resourceVersion": str(self._rv)}, "items": items}
+
+    def events(self, resource: str, since_rv: int) -> Iterator[Json]:
+        """Yield the events of a watch, with bookmarks."""
+        while not self.over.wait(BOOKMARK_S):
+            with self._lock:
+                current = self._rv
+                fresh = [
+                    lease for lease in self.renewals if int(lease["metadata"]["resourceVersion"]) > since_rv
+                ]
+            for lease in fresh if resource == "leases" else ():
+                yield {"type": "MODIFIED", "object": lease}
+            since_rv = current
+            yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(current)}}}
+
+
+def handler_of(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path, _mark, query = self.path.partition("?")
+            cluster.requests.append(("GET", self.path, self.headers["User-Agent"]))
+            resource = path.rpartition("/")[2]
+            if "watch=true" in query:
+                self._stream(resource, int(query.partition("resourceVersion=")[2].partition("&")[0]))
+            elif resource == "version":
+                self._answer(200, {"gitVersion": "v1.36.3"})
+            elif resource in ("nodes", "leases"):
+                self._answer(200, cluster.listed(resource))
+            else:
+                self._answer(403, {"message": f"{path} is forbidden"})
+
+        def do_POST(self) -> None:
+            cluster.requests.append(("POST", self.path, self.headers["User-Agent"]))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            keys = (f"node.kubernetes.io/{name}" for name in ("not-ready", "unreachable"))
+            body["spec"]["tolerations"] = [{"key": key, "tolerationSeconds": 300} for key in keys]
+            self._answer(201, body)
+
+        def _answer(self, status: int, body: Json) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _stream(self, resource: str, since_rv: int) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            lines = (f"{json.dumps(event)}\n".encode() for event in cluster.events(resource, since_rv))
+            for chunk in chain(lines, [b""]):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                self.wfile.flush()
+
+        def log_message(self, *_arguments: object) -> None:
+            """Keep the output of the test short."""
+
+    return Handler
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedCluster]:
+    """Serve a cluster on loopback, and write its kubeconfig; its Lease is renewed without delay."""
+    monkeypatch.setattr(running, "_WRITE_S", 0.0)
+    cluster = ServedCluster()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(cluster))
+    threads = [
+        threading.Thread(target=server.serve_forever),
+        threading.Thread(target=_renewing, args=(cluster,)),
+    ]
+    for thread in threads:
+        thread.start()
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    yield cluster
+    cluster.over.set()
+    server.shutdown()
+    server.server_close()
+    for thread in threads:
+        thread.join(10)
+
+
+def _renewing(cluster: ServedCluster) -> None:
+    while not cluster.over.wait(RENEWAL_S):
+        cluster.renew()
+
+
+def test_healthy_cluster_conforms_and_gets_no_write_but_a_dry_run(
+    cluster: ServedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    arguments = ["audit", "--kubeconfig", str(tmp_path / "config"), "--format", "json", "--run", str(run)]
+    status = cli.main(arguments)
+    output = capsys.readouterr()
+    content = json.loads(output.out)
+    labels = {row["claim"]: row["code"] or row["verdict"] for row in content["verdicts"]}
+    assert status == 0, content
+    assert labels.pop("capacity.max-pods") == "settings-unknown"
+    assert {"heartbeat.lease-interval", "eviction.default-tolerations-injected"} <= labels.keys()
+    assert set(labels.values()) == {"conforms"}
+    assert "context x, server http://127.0.0.1" in output.err.splitlines()[0]
+    assert {path for method, path, _agent in cluster.requests if method != "GET"} == {
+        "/api/v1/namespaces/default/pods?dryRun=All"
+    }
+    assert {agent for _method, _path, agent in cluster.requests} == {FINGERPRINT}
+    assert not any("proxy" in path for _method, path, _agent in cluster.requests)
+    (node_scenario,) = (entry for entry in rundir.read_scenarios(run) if entry.nodeid.endswith(NAME))
+    assert node_scenario.history().of_kind("fence")
+
+
+def test_altered_node_deviates_in_the_table(
+    cluster: ServedCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "MAX_OBSERVED_S", 0.5)
+    cluster.node["status"]["phase"] = "Running"
+    claims = ["--claim", "conditions.node-phase", "--claim", "capacity.fields"]
+    status = cli.main(["audit", "--kubeconfig", str(tmp_path / "config"), *claims])
+    assert status == 1
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if "deviates  " in line and "Running" in line
+    ]
+    assert line.startswith("conditions.node-phase")
+    assert not any(method == "POST" for method, _path, _agent in cluster.requests)
+
+
+# Settings that the API shows, and dangerous values among them.
+
+
+FINDINGS = {
+    page.read_text().partition("\n")[0]
+    for page in (Path(__file__).parents[2] / "docs" / "findings").glob("*.md")
+}
+DEFAULT = Tolerations({"NotReady": 300, "Unreachable": 300})
+CRITICAL = 2_000_001_000
+
+
+def listed_node(name: str = "n-1", image: str = "Talos", swap: int = 0, annotations: Json = None) -> Json:
+    info = {"osImage": image, **({"swap": {"capacity": swap}} if swap else {})}
+    return {"metadata": {"name": name, "annotations": annotations}, "status": {"nodeInfo": info}}
+
+
+def static_pod(*flags: str, name: str = "cp-1", priority: int | None = CRITICAL) -> Json:
+    meta = {"name": f"{MANAGER}-{name}", "annotations": {"kubernetes.io/config.mirror": "hash"}}
+    container = {"name": MANAGER, "command": [MANAGER, *flags]}
+    return {"metadata": meta, "spec": {"containers": [container], "priority": priority}}
+
+
+def evidence(**changed: Json) -> Evidence:
+    lease = {"spec": {"leaseDurationSeconds": 40}}
+    parts: dict[str, Json] = {"nodes": [listed_node()], "leases": [lease], "tolerations": DEFAULT}
+    return Evidence(**{**parts, **changed})
+
+
+def shown(of: Evidence, version: str = VERSION) -> Mapping[str, tuple[str, str]]:
+    return {entry.name: (entry.value, entry.source) for entry in settings(of, CATALOGUE, version)}
+
+
+def warned(of: Evidence) -> list[str]:
+    return [entry.claim for entry in dangers(of, CATALOGUE, VERSION)]
+
+
+def test_flags_of_mirror_pods_are_shown_and_others_have_the_default() -> None:
+    of = evidence(static_pods=[static_pod("--node-monitor-period=2s", "--leader-elect=true")])
+    assert shown(of)[f"{MANAGER} node-monitor-period"] == ("2s", f"pod {MANAGER}-cp-1")
+    assert shown(of)[f"{MANAGER} node-monitor-grace-period"] == ("50s", f"default of {VERSION}")
+    assert shown(of, "v1.31.0")[f"{MANAGER} node-monitor-grace-period"][0] == "40s"
+    assert shown(of)["nodeLeaseDurationSeconds"] == ("40", "Leases")
+
+
+def test_different_flags_of_two_controller_managers_are_both_shown() -> None:
+    both = [static_pod("--node-eviction-rate=0.5"), static_pod(name="cp-2")]
+    assert shown(evidence(static_pods=both))[f"{MANAGER} node-eviction-rate"][0] == "0.5, 0.1"
+
+
+@pytest.mark.parametrize("key", ["k3s.io/node-args", "rke2.io/node-args"])
+def test_arguments_of_k3s_and_rke2_are_read_from_nodes(key: str) -> None:
+    arguments = [
+        *("server", "--kube-controller-manager-arg", "node-monitor-grace-period=20s", "--disable=traefik"),
+        "--kube-apiserver-arg=default-unreachable-toleration-seconds=30",
+    ]
+    of = evidence(
+        nodes=[
+            listed_node(annotations={key: json.dumps(arguments)}),
+            listed_node("agent", annotations={key: '["agent"]'}),
+        ]
+    )
+    assert shown(of)[f"{MANAGER} node-monitor-grace-period"] == ("20s", f"{key} of n-1")
+    assert list(of.flags(API_SERVER).values()) == [{"default-unreachable-toleration-seconds": "30"}]
+
+
+def test_server_of_k3s_without_arguments_has_the_defaults() -> None:
+    of = evidence(nodes=[listed_node(annotations={"k3s.io/node-args": '["server"]'})])
+    assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("0.1", f"default of {VERSION}")
+
+
+def test_unreadable_settings_are_unknown_with_the_reason() -> None:
+    of = evidence(unread="pods are forbidden", tolerations=Tolerations(None, "no dry run"))
+    assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("", "pods are forbidden")
+    assert shown(of)["default toleration of Unreachable (s)"] == ("", "no dry run")
+    assert shown(of)["kubelet shutdownGracePeriod"] == ("", "/configz of a kubelet needs --allow-nodes-proxy")
+
+
+class Server:
+    """An API server that answers these paths, and forbids all others."""
+
+    def __init__(self, answers: Mapping[str, Json]) -> None:
+        self.answers, self.paths = answers, list[str]()
+
+    def get(self, path: str, _query: Json = None) -> Json:
+        self.paths.append(path)
+        if path not in self.answers:
+            raise ApiError(403, "forbidden")
+        return self.answers[path]
+
+
+def test_kubelets_are_queried_only_with_the_option() -> None:
+    proxy = "/api/v1/nodes/n-1/proxy/configz"
+    answers = {
+        pods(CONTROL_PLANE): {"items": [static_pod()]},
+        proxy: {"kubeletconfig": {"shutdownGracePeriod": "20s"}},
+    }
+    for configz in (False, True):
+        server = Server(answers)
+        of = read(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
+        assert (proxy in server.paths) == configz
+        assert shown(of)["kubelet shutdownGracePeriod"][0] == ("20s" if configz else "")
+
+
+def test_refused_reads_leave_settings_unknown() -> None:
+    of = read(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
+    assert "403" in shown(of)[f"{MANAGER} node-eviction-rate"][1]
+    assert "403" in shown(of)["kubelet failSwapOn"][1]
+
+
+def with_kubelet(image: str = "Talos", swap: int = 0, **configuration: Json) -> Evidence:
+    return evidence(nodes=[listed_node(image=image, swap=swap)], kubelets={"n-1": configuration})
+
+
+LIMITED: dict[str, Json] = {"memorySwap": {"swapBehavior": "LimitedSwap"}}
+PERIODS: dict[str, Json] = {"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "10s"}
+
+
+@pytest.mark.parametrize(
+    ("of", "claim_id"),
+    [
+        (
+            evidence(static_pods=[static_pod("--node-monitor-grace-period=40s")]),
+            "monitoring.grace-period-default",
+        ),
+        (evidence(static_pods=[static_pod("--node-eviction-rate", "1.0")]), "zones.recovery-resumes"),
+        (evidence(static_pods=[static_pod(priority=None)]), "graceful-shutdown.critical-definition"),
+        (
+            evidence(tolerations=Tolerations({"NotReady": 0, "Unreachable": 300})),
+            "eviction.default-tolerations-injected",
+        ),
+        (with_kubelet("Ubuntu 24.04", **PERIODS), "graceful-shutdown.inhibit-delay-conflict"),
+        (
+            with_kubelet(shutdownGracePeriod="20s", shutdownGracePeriodCriticalPods="20s"),
+            "graceful-shutdown.validation",
+        ),
+        (
+            with_kubelet(shutdownGracePeriod="20s", shutdownGracePeriodCriticalPods="0s"),
+            "graceful-shutdown.activation",
+        ),
+        (with_kubelet(swap=1 << 30, **LIMITED), "swap.formula-no-reservation"),
+    ],
+)
+def test_dangerous_value_is_named_with_claim_and_finding(of: Evidence, claim_id: str) -> None:
+    (danger,) = dangers(of, CATALOGUE, VERSION)
+    assert danger.claim == claim_id
+    assert danger.statement == CATALOGUE[claim_id].statement
+    assert danger.finding == CATALOGUE[claim_id].drift or f"# {danger.finding}" in FINDINGS
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        evidence(static_pods=[static_pod("--node-monitor-grace-period=50s", "--node-eviction-rate=0.1")]),
+        evidence(static_pods=[static_pod("--node-monitor-grace-period=soon")]),
+        evidence(tolerations=Tolerations({"NotReady": None, "Unreachable": 30})),
+        with_kubelet("Fedora", **PERIODS),
+        with_kubelet(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s"),
+        with_kubelet(**LIMITED),
+        with_kubelet(swap=1 << 30, memorySwap={}),
+        with_kubelet(swap=1 << 30, systemReserved={"memory": "1Gi"}, **LIMITED),
+    ],
+)
+def test_other_values_give_no_warning(of: Evidence) -> None:
+    assert warned(of) == []
+
+
+@pytest.mark.parametrize("reads_settings", [False, True])
+@pytest.mark.parametrize("reads_kubelets", [False, True])
+def test_role_has_the_proxy_of_nodes_only_on_request(reads_settings: bool, reads_kubelets: bool) -> None:
+    role = yaml.safe_load(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+    verbs = {
+        (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
+    }
+    assert (("nodes/proxy", "get") in verbs) == reads_kubelets
+    assert (("pods", "create") in verbs) == reads_settings
+    assert {verb for _resource, verb in verbs} <= {"get", "list", "watch", "create"}
+
+
+def test_flag_and_value_may_be_two_arguments() -> None:
+    argv = ["program", "--one", "1", "--two=2", "--three", "--four", ""]
+    assert flags_of(argv) == {"one": "1", "two": "2", "three": "true", "four": "true"}
+
+
+# Kubeconfigs that kubectl accepts, and those that give one line.
+
+
+SERVER = "https://127.0.0.1:1"
+CREDENTIAL = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"}
+PLUGIN = """#!/bin/sh
+printf '%s' '{}' | sed "s/TOKEN/$AUDIT_TOKEN/"
+"""
+
+
+def write(path: Path, name: str, user: Json, **cluster: Json) -> Path:
+    content = {
+        "clusters": [{"name": name, "cluster": {"server": SERVER, **cluster}}],
+        "users": [{"name": f"user-of-{name}", "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": f"user-of-{name}"}}],
+        "current-context": name,
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def bearer(access: Access) -> str:
+    headers: dict[str, str] = {}
+    access.client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
+    return headers.get("authorization", "")
+
+
+def plugin(folder: Path, script: str) -> Json:
+    path = folder / "plugin"
+    path.write_text(script)
+    path.chmod(0o755)
+    return {
+        "exec": {"command": str(path), "apiVersion": CREDENTIAL["apiVersion"], "interactiveMode": "Never"}
+    }
+
+
+def test_exec_plugin_runs_with_the_environment_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDIT_TOKEN", "of-the-user")
+    script = PLUGIN.format(json.dumps({**CREDENTIAL, "status": {"token": "TOKEN"}}))
+    access = load(str(write(tmp_path / "config", "prod", plugin(tmp_path, script))), "")
+    assert (access.context, access.server, access.user) == ("prod", SERVER, "user-of-prod")
+    assert bearer(access) == "Bearer of-the-user"
+
+
+def test_failing_exec_plugin_is_named_in_one_line(tmp_path: Path) -> None:
+    user = plugin(tmp_path, "#!/bin/sh\necho 'log in first' >&2\nexit 1\n")
+    with pytest.raises(Problem, match="log in first") as caught:
+        load(str(write(tmp_path / "config", "prod", user)), "")
+    assert "\n" not in str(caught.value)
+
+
+def test_token_file_may_end_with_a_line_break_and_be_rotated(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    access = load(str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), "")
+    assert bearer(access) == "Bearer secret"
+    (tmp_path / "token").write_text("next\n")
+    assert bearer(access) == "Bearer next"
+
+
+def test_first_of_several_files_has_the_current_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [write(tmp_path / name, name, {"token": name}) for name in ("one", "two")]
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
+    assert load("", "").context == "one"
+    assert bearer(load("", "two")) == "Bearer two"
+
+
+def test_file_without_a_current_context_needs_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", "prod", {"token": "t"})
+    path.write_text(path.read_text().replace("current-context: prod\n", ""))
+    assert load(str(path), "prod").context == "prod"
+    with pytest.raises(Problem, match="no current-context"):
+        load(str(path), "")
+
+
+def test_proxy_of_a_cluster_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", "prod", {"token": "t"}, **{"proxy-url": "http://127.0.0.1:2"})
+    assert load(str(path), "").client.rest_client.pool_manager.proxy.port == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "word"),
+    [
+        (None, "", "no such file"),
+        ("", "", "empty"),
+        ("{", "", "kubeconfig cannot be used"),
+        ("clusters: 7", "", "kubeconfig cannot be used"),
+        ("[]", "", "kubeconfig cannot be used"),
+        ("contexts: []", "", "current-context"),
+        ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "", "kubeconfig cannot be used"),
+        ("prod", "staging", "no context 'staging'"),
+        ("impersonating", "", "impersonates"),
+    ],
+)
+def test_bad_kubeconfig_gives_one_line(content: str | None, context: str, word: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    if content in ("prod", "impersonating"):
+        write(path, "prod", {"token": "t", **({"as": "somebody"} if content != "prod" else {})})
+    elif content is not None:
+        path.write_text(content)
+    with pytest.raises(Problem, match=word) as caught:
+        load(str(path), context)
+    assert "\n" not in str(caught.value)
+
+
+def test_server_whose_certificate_is_not_verified_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", "prod", {"token": "t"}, **{"insecure-skip-tls-verify": True})
+    with pytest.raises(Problem, match="insecure-skip-tls-verify"):
+        PacedApi(load(str(path), ""))
+
+
+def test_offset_of_the_servers_clock_is_read_from_its_answers() -> None:
+    assert wall_offset_s("Sat, 28 Nov 2026 00:00:00 GMT", 100.0) == 1795824000 - 100
+    assert wall_offset_s("", 100.0) == wall_offset_s("soon", 100.0) == 0.0
+
+
+def test_requests_come_at_most_at_the_rate() -> None:
+    pace, began_t = Pace(100.0), time.monotonic()
+    for _request in range(11):
+        pace.wait()
+    assert time.monotonic() - began_t >= 0.1
+
+
+# A recording that writes nothing: it is fenced by bookmarks.
+
+
+RESOURCES = ("nodes", "leases")
+
+
+def item(rv: int) -> Json:
+    return {"metadata": {"name": "node-1", "uid": "u", "resourceVersion": str(rv)}}
+
+
+class WatchServer:
+    """An API server with one object of each resource, written at 7 and, for the last LIST, at `latest`."""
+
+    def __init__(self, events: Sequence[Json], latest: int = 7) -> None:
+        self._events, self._latest = events, latest
+        self._listed: set[str] = set()
+        self.done = threading.Event()
+
+    def get(self, path: str) -> Json:
+        rv = self._latest if path in self._listed else 7
+        self._listed.add(path)
+        return {"metadata": {"resourceVersion": str(rv + 1)}, "items": [item(rv)]}
+
+    @contextmanager
+    def watch(self, _path: str, _rv: str, _silence_timeout_s: float) -> Iterator[Iterator[bytes]]:
+        yield self._lines()
+
+    def _lines(self) -> Iterator[bytes]:
+        yield from (json.dumps(event).encode() for event in self._events)
+        self.done.wait(10)
+
+
+BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+CHANGE = {"type": "MODIFIED", "object": item(8)}
+
+
+def recorded(server: WatchServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    """Record an observation of no time, with one value."""
+    monkeypatch.setattr(bookmarks, "_LATEST_BOOKMARK_S", 0.5)
+    path = folder / "history.jsonl"
+    with ReadOnlyRecording(cast("Api", server), path, ["node-1"], RESOURCES, 0.0, 1e9) as recording:
+        objects, asked_t = recording.fence()
+        recording.observe(Observation("id", "what", "node-1", objects["nodes"][0]), asked_t)
+    server.done.set()
+    assert History.parse(path.read_text().splitlines()).of_kind("observed")
+    return recording.history()
+
+
+@pytest.mark.parametrize(
+    ("events", "latest", "passed"),
+    [
+        ([BOOKMARK], 7, True),
+        ([CHANGE, BOOKMARK], 8, True),
+        ([], 7, False),
+        ([CHANGE], 8, False),
+        # The watch lacks the change that the LIST has.
+        ([BOOKMARK], 8, False),
+    ],
+)
+def test_fence_needs_a_bookmark_and_the_state_of_the_list(
+    events: Sequence[Json], latest: int, passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = fence(recorded(WatchServer(events, latest), tmp_path, monkeypatch))
+    assert result.passed == passed, result
+
+
+class Refusing(WatchServer):
+    """An API server that refuses to list."""
+
+    def get(self, path: str) -> Json:
+        raise ApiError(403, f"{path} is forbidden")
+
+
+def test_watch_that_never_opens_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookmarks, "START_TIMEOUT_S", 0.3)
+    api = cast("Api", Refusing([]))
+    with (
+        pytest.raises(Problem, match="no watch of nodes and leases"),
+        ReadOnlyRecording(api, tmp_path / "history.jsonl", [], RESOURCES, 0.0, 1e9),
+    ):
+        pass

@@ -1,20 +1,48 @@
-"""Moments: each is found at its time, and nothing else."""
+"""Moments, observations and probe pods: what conforms, what deviates, and what proves nothing."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
-from nodeproof.checks import heartbeats, moments, witnessed
+from nodeproof.checks import checks, heartbeats, moments, observations, repeated, witnessed
+from nodeproof.checks.checks import run_check
+from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find
+from nodeproof.checks.observations import grew, same_as, shows
+from nodeproof.checks.settings import default_of
 from nodeproof.checks.shapes import Occurrence
-from nodeproof.model.cluster import NOT_READY, UNREACHABLE
-from nodeproof.model.judgment import Moment
-from nodeproof.model.pod_log import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM
-from nodeproof.model.slack import Span
-from tests.unit.histories import GRACE_S, NAMESPACE, NODE, OTHER, POD, Story, last_renewal_t, partition
+from nodeproof.checks.timing import renewals_of
+from nodeproof.cluster.published import counting_since_s, total
+from nodeproof.model import window as windows
+from nodeproof.model.claim import Constant
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE, Configuration
+from nodeproof.model.judgment import Check, Moment, Observation
+from nodeproof.model.pod_log import BEAT, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED
+from nodeproof.model.slack import Span, slack_s
+from nodeproof.model.verdict import Verdict
+from nodeproof.model.window import WindowContext
+from tests.unit.histories import (
+    GRACE_S,
+    NAMESPACE,
+    NODE,
+    OTHER,
+    POD,
+    RENEW_S,
+    WALL_OFFSET_S,
+    Story,
+    configuration,
+    last_renewal_t,
+    partition,
+)
+from tests.unit.sample_checks import CLAIM, DEFAULT, RENEWALS, SHOWN, assert_verdict, renewing, run
+
+# Moments: each is found at its time, and nothing else.
+
 
 UNKNOWN = moments.condition_became(NODE, "Ready", "Unknown")
 TAINTED = moments.taint_added(NODE, UNREACHABLE, "NoExecute")
@@ -420,3 +448,698 @@ def test_boot_id_is_remembered_beyond_the_node_object() -> None:
     again["status"]["nodeInfo"]["bootID"] = "two"
     story.change(3.0, "nodes", "", NODE, again)
     assert moments.find(story.history(), moments.boot_id_changed(NODE)) == Occurrence(3.0)
+
+
+# Renewals, defaults and observations.
+
+
+ANSWER = {"status": 403, "body": {"message": "nodes is forbidden: no"}}
+FIRST, SECOND = (Observation(name, "value", "node-1", None) for name in ("first", "second"))
+
+
+def judged(check: Check, **values: object) -> Verdict:
+    story = Story()
+    for at, (name, value) in enumerate(values.items()):
+        observation = {"id": name, "what": "value", "subject": "node-1"}
+        story.say(10.0 + at, "observed", **observation, value=value, asked_t=9.9 + at)
+    return run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "outcome"),
+    [
+        ({"status": 403}, "conforms"),
+        ({"status": 200}, "deviates"),
+        ({"body": {"message": {"$contains": "forbidden"}}}, "conforms"),
+        ({"body": {"message": {"$not": {"$contains": "forbidden"}}}}, "deviates"),
+    ],
+)
+def test_answer_is_judged_by_a_pattern(pattern: object, outcome: str) -> None:
+    assert judged(shows(FIRST, pattern), first=ANSWER).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "label"),
+    [
+        ({"status": None}, "no answer", "unproven: gap"),
+        ({"status": None}, {"status": None}, "conforms"),
+        ({"$not": [{"type": "NetworkUnavailable"}]}, None, "unproven: gap"),
+        ({"$not": [{"type": "NetworkUnavailable"}]}, [], "conforms"),
+        ({"x": {"$present": False}}, None, "unproven: gap"),
+        ({"x": {"$present": False}}, {}, "conforms"),
+        ({"$not": {"$contains": "z"}}, None, "unproven: gap"),
+        ({"$not": {"$contains": "z"}}, "", "conforms"),
+        ({"body": {"message": {"$contains": "forbidden"}}}, {"status": 404, "body": {}}, "deviates"),
+        # The reason for a missing field does not matter.
+        ({"x": 1}, None, "deviates"),
+        ({"x": 1}, "no answer", "deviates"),
+        ([1], None, "deviates"),
+        (["a"], "abc", "deviates"),
+        ({"exitCode": {"$present": True}}, {"exitCode": 0}, "conforms"),
+        (1, True, "deviates"),
+        # No kind of pattern may be empty.
+        (None, None, "conforms"),
+        ({"$in": [None]}, None, "conforms"),
+        ({"$present": False}, None, "conforms"),
+        ({"$not": None}, None, "deviates"),
+    ],
+)
+def test_only_existing_parents_can_lack_a_field(pattern: object, value: object, label: str) -> None:
+    assert judged(shows(FIRST, pattern), first=value).label == label
+
+
+NOT_FOUND = {"status": 404, "body": {"kind": "Status", "message": "not found"}}
+EMPTY_NODE = {"status": 200, "body": {"kind": "Node", "spec": {}, "metadata": {"labels": {"a": "b"}}}}
+NO_CORDON = {"unschedulable": {"$present": False}}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        {"body": {"spec": NO_CORDON}},
+        {"body": {"spec": {"unschedulable": None}}},
+        {"body": {"spec": {"unschedulable": {"$in": [None, False]}}}},
+        {"body": {"spec": {"taints": {"$not": [{"key": "a"}]}}}},
+        {"body": {"$not": {"spec": {"unschedulable": True}}}},
+        {"$not": {"body": {"spec": {"taints": [{"key": "a"}]}}}},
+        {"body": {"metadata": {"labels": {"c": {"$not": "d"}}}}},
+    ],
+)
+def test_missing_object_lacks_no_field(pattern: object) -> None:
+    assert judged(shows(FIRST, pattern), first=EMPTY_NODE).label == "conforms"
+    assert judged(shows(FIRST, pattern), first=NOT_FOUND).label == "unproven: gap"
+    assert judged(shows(FIRST, pattern), first={"status": 200, "body": {"kind": "Node"}}).code == "gap"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "label"),
+    [
+        ({"body": {"spec": {"x": 1}}}, NOT_FOUND, "deviates"),
+        ({"status": 200, "body": {"spec": NO_CORDON}}, NOT_FOUND, "deviates"),
+        ({"status": {"$not": 200}}, NOT_FOUND, "conforms"),
+        ({"$not": {"status": 200, "body": {"spec": NO_CORDON}}}, NOT_FOUND, "conforms"),
+        ({"body": {"kind": "Status", "details": {"$present": False}}}, NOT_FOUND, "conforms"),
+        ([{"spec": NO_CORDON}], [{"kind": "Status"}], "unproven: gap"),
+        ([{"spec": NO_CORDON}], [{"kind": "Status"}, {"spec": {}}], "conforms"),
+        ({"$contains": "0"}, 0, "conforms"),
+        ({"$not": {"$contains": "y"}}, ["x"], "unproven: gap"),
+    ],
+)
+def test_value_decides_without_a_missing_parent(pattern: object, value: object, label: str) -> None:
+    assert judged(shows(FIRST, pattern), first=value).label == label
+
+
+def test_invalid_pattern_is_refused() -> None:
+    with pytest.raises(LookupError, match="matches everything"):
+        judged(shows(FIRST, {}), first=ANSWER)
+
+
+@pytest.mark.parametrize("check", [shows(FIRST, 1), same_as(FIRST, SECOND), grew(SECOND, FIRST, 1, 1)])
+def test_missing_observation_is_a_gap(check: Check) -> None:
+    assert judged(check, another=1, second=1).code == "gap"
+
+
+@pytest.mark.parametrize(("second", "outcome"), [("a", "conforms"), ("b", "deviates"), (None, "deviates")])
+def test_two_observations_are_compared(second: object, outcome: str) -> None:
+    assert judged(same_as(SECOND, FIRST), first="a", second=second).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome"),
+    [
+        ("1Gi", "1073741824", "conforms"),
+        ("950m", "0.95", "conforms"),
+        ("1Gi", "1G", "deviates"),
+        ("1.10", "1.1", "deviates"),
+        ("v1.10", "v1.1", "deviates"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000Z", "conforms"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00+01:00", "conforms"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000001Z", "deviates"),
+        ("2026-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "deviates"),
+        ({"memory": "1Gi", "cpus": [1, 2]}, {"cpus": [1, 2], "memory": "1048576Ki"}, "conforms"),
+        ({"memory": "1Gi"}, {"memory": "1Gi", "cpu": "1"}, "deviates"),
+        ([1, 2], [2, 1], "deviates"),
+        ([1], [1, 2], "deviates"),
+        (1, True, "deviates"),
+        (1, 1.0, "conforms"),
+        ("", "1Gi", "deviates"),
+    ],
+)
+def test_equal_quantities_in_other_notation_are_the_same(first: object, second: object, outcome: str) -> None:
+    assert judged(same_as(SECOND, FIRST), first=first, second=second).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "later_s", "label"),
+    [
+        (5.0, 1.0, 60.0, "unproven: gap"),
+        (1.0, 4.0, 60.0, "deviates"),
+        (None, 2.0, 60.0, "unproven: gap"),
+        (1.0, 2.0, 0.0, "conforms"),
+        (1.0, 2.0, 1.0, "conforms"),
+        (1.0, 6.0, 0.0, "deviates"),
+        (1.0, 2.0, None, "conforms"),
+    ],
+)
+def test_counter_is_reset_with_its_process(
+    first: float | None, second: float, later_s: float | None, label: str
+) -> None:
+    story = Story()
+    for at, (name, value) in enumerate((("first", first), ("second", second))):
+        observation = {"id": name, "what": "value", "subject": "node-1"}
+        started = {} if later_s is None else {"process_s": WALL_OFFSET_S - 100.0 + later_s * at}
+        story.say(10.0 + at, "observed", **observation, value=value, asked_t=9.9 + at, **started)
+    check = grew(FIRST, SECOND, 0, 3)
+    assert run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM).label == label
+
+
+def test_clock_step_is_no_process_start() -> None:
+    """A kernel computes the start of a process by the wall clock."""
+    story = Story()
+    for t, value, moved_s in ((10.0, 1.0, 0.0), (30.0, 2.0, 500.0)):
+        observation = {"id": "first" if t == 10.0 else "second", "what": "value", "subject": "node-1"}
+        started_s = WALL_OFFSET_S - 100.0 + moved_s
+        story.say(t, "observed", **observation, value=value, asked_t=t - 0.1, process_s=started_s)
+    story.say(20.0, "wall", offset_s=WALL_OFFSET_S + 500.0, since=19.95)
+    check = grew(FIRST, SECOND, 1, 1)
+    assert run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM).label == "conforms"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome"),
+    [(2.0, 3.0, "conforms"), (None, 1.0, "conforms"), (2.0, 2.0, "deviates"), (2.0, 4.0, "deviates")],
+)
+def test_counter_growth_is_judged(first: float | None, second: float, outcome: str) -> None:
+    assert judged(grew(FIRST, SECOND, 1, 1), first=first, second=second).outcome == outcome
+
+
+def test_unexported_counter_proves_nothing() -> None:
+    assert judged(grew(FIRST, SECOND, 0, 0), first=None, second=None).code == "gap"
+
+
+@pytest.mark.parametrize("check", [shows(FIRST, 1), same_as(SECOND, FIRST), grew(FIRST, SECOND, 0, 0)])
+def test_judgment_of_observations_is_a_verdict(check: Check) -> None:
+    story = Story()
+    for at, name in enumerate(("first", "second")):
+        observation = {"id": name, "what": "value", "subject": "node-1"}
+        story.say(10.0 + at, "observed", **observation, value=1, asked_t=9.9 + at)
+    assert judge(CLAIM, check, story.history(), configuration()).outcome == "conforms"
+
+
+def test_observation_is_a_moment() -> None:
+    story = Story().say(10.0, "observed", **FIRST.to_json(), value=1)
+    came = find(story.history(), FIRST.completed)
+    assert came is not None
+    assert find(story.history(), SECOND.completed) is None
+
+
+METRICS = """# HELP zone_size [ALPHA] nodes
+# TYPE zone_size gauge
+zone_size{zone=":\x00:a"} 2
+zone_size{zone=":\x00:b"} 3
+# TYPE evictions_total counter
+evictions_total 7
+# TYPE took_seconds histogram
+took_seconds_bucket{le="+Inf"} 3
+took_seconds_sum 4
+took_seconds_count 3
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1.79531600433e+09
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("zone_size", {"zone": ":\x00:a"}, 2.0),
+        ("zone_size", {}, 5.0),
+        ("zone_size", {"zone": "c"}, None),
+        ("evictions_total", {}, 7.0),
+        ("nothing", {}, None),
+    ],
+)
+def test_metric_is_the_sum_of_its_samples(name: str, labels: dict[str, str], value: float | None) -> None:
+    assert total(METRICS, name, labels) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("evictions_total", True),
+        ("took_seconds_count", True),
+        ("took_seconds_sum", True),
+        ("not_exported_yet_total", True),
+        ("zone_size", False),
+    ],
+)
+def test_counter_is_reported_with_its_process_start(name: str, counts: bool) -> None:
+    assert counting_since_s(METRICS, name) == (1795316004.33 if counts else None)
+
+
+def test_metric_without_process_start_has_none() -> None:
+    assert counting_since_s("# TYPE evictions_total counter\nevictions_total 7\n", "evictions_total") is None
+
+
+def test_renewals_conform() -> None:
+    verdict = run(RENEWALS, renewing().fence(20.5))
+    assert_verdict(verdict, "conforms", "renewals of node-1")
+    assert verdict.measured is not None
+    assert verdict.measured.value == pytest.approx(2.03, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("story", "label", "word"),
+    [
+        *((renewing(RENEW_S * factor).fence(20.5), "deviates", "are outside") for factor in (0.5, 1.5, 2.0)),
+        # One renewal is missing.
+        (renewing(until_t=9.5).renewals(13.14, 20.0).fence(20.5), "deviates", "1 of"),
+        (renewing(RENEW_S * 1.15).fence(20.5), "unproven: host-too-loaded", "too uncertain"),
+        # The silence at the end counts, too.
+        (renewing(until_t=16.0).fence(40.0), "deviates", "no renewal for"),
+        (Story().fence(40.0), "deviates", "no renewal for"),
+        (Story((OTHER,)).fence(40.0), "deviates", "no renewal for"),
+        # A recently healed node whose renewals backed off before the recording.
+        (Story(renewed_t=-2.1).renewals(0.9, 20.0).fence(20.5), "conforms", "renewals of node-1"),
+        (Story().renewals(8.0, 30.0).fence(30.5), "unproven: gap", "sent no renewal in the first 8"),
+        (Story().gap(0.5, 4.0, "leases", lists=True).fence(40.0), "unproven: gap", "had a gap"),
+        (renewing(until_t=4.0).fence(5.0), "unproven: gap", "need "),
+        (renewing(until_t=4.0), "unproven: gap", "need "),
+        (Story((OTHER,)).fence(1.0), "unproven: gap", "need "),
+        (renewing().gap(5.0, 6.0, "leases").fence(20.5), "unproven: gap", "had a gap"),
+    ],
+)
+def test_renewals_are_judged(story: Story, label: str, word: str) -> None:
+    assert_verdict(run(RENEWALS, story), label, word)
+
+
+def test_renewals_on_a_loaded_host_prove_nothing() -> None:
+    verdict = run(RENEWALS, renewing().fence(20.5), WindowContext(configuration(), 2.0))
+    assert_verdict(verdict, "unproven: host-too-loaded")
+
+
+def test_zero_renewals_are_never_enough() -> None:
+    none = renewals_of(NODE, windows.renewals(), at_least=0)
+    assert_verdict(run(none, Story((OTHER,)).fence(1.0)), "unproven: gap")
+
+
+# default
+
+KCM = "kube-controller-manager"
+
+
+def reporting(value: object, **changed: object) -> Configuration:
+    settings: dict[str, object] = {
+        "reported": {KCM: {"NodeLifecycleController": {"NodeMonitorGracePeriod": value}}},
+        "flags_set": {KCM: {}},
+        **changed,
+    }
+    return configuration(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        (reporting("50s"), "conforms"),
+        (reporting("50s", kubernetes_version="v1.31.9"), "deviates"),
+        (reporting("40s", kubernetes_version="v1.31.9"), "conforms"),
+        (reporting("40s"), "deviates"),
+        (reporting("12s", flags_set={KCM: {"node-monitor-grace-period": "12s"}}), "unproven: scaled"),
+        (reporting("50s", flags_set={KCM: {"node-monitor-grace-period": "50s"}}), "unproven: scaled"),
+        (reporting("50s", flags_set={KCM: {"node-monitor-period": "1s"}}), "conforms"),
+        (reporting("50s", flags_set={}), "unproven: lab-lacks"),
+        (reporting("50s", reported={}), "unproven: gap"),
+        (reporting("50s", reported={KCM: {"NodeLifecycleController": {}}}), "unproven: gap"),
+        (reporting("50s", reported={KCM: {"NodeLifecycleController": "x"}}), "unproven: gap"),
+    ],
+)
+def test_defaults_are_judged(settings: Configuration, label: str) -> None:
+    assert_verdict(run(DEFAULT, Story(), WindowContext(settings, 0.3)), label)
+
+
+@pytest.mark.parametrize("group", ["KubeCloudShared", "NodeLifecycleController"])
+def test_default_is_read_at_its_old_and_new_path(group: str) -> None:
+    """Kubernetes 1.37 has moved the period of the node controller."""
+    path, reported = "KubeCloudShared.NodeMonitorPeriod", {group: {"NodeMonitorPeriod": "5s"}}
+    settings = configuration(reported={KCM: {"KubeCloudShared": {}, **reported}}, flags_set={KCM: {}})
+    assert settings["P"] == 5.0
+    period = Constant("period", KCM, path, "node-monitor-period", "s", ((">=1.18", 5.0),), 5.0, "f.go")
+    claim, context = replace(CLAIM, constants=(period,)), WindowContext(settings, 0.3)
+    assert_verdict(run_check(default_of("period"), Story().history(), context, claim), "conforms")
+
+
+@pytest.mark.parametrize(
+    ("value", "label", "shown"),
+    [(True, "conforms", "true"), (False, "deviates", "false"), (None, "deviates", "nothing")],
+)
+def test_boolean_default_is_judged(value: bool | None, label: str, shown: str) -> None:
+    verdict = of_swap(value, {})
+    assert_verdict(verdict, label)
+    assert str(verdict.measured) == shown
+
+
+def of_swap(value: bool | None, flags: Mapping[str, str]) -> Verdict:
+    swap = Constant(
+        "swap", "kubelet", "failSwapOn", "failSwapOn", "boolean", ((">=1.18", 1.0),), None, "f.go"
+    )
+    claim = replace(CLAIM, constants=(swap,))
+    settings = configuration(reported={"kubelet": {"failSwapOn": value}}, flags_set={"kubelet": flags})
+    return run_check(default_of("swap"), Story().history(), WindowContext(settings, 0.3), claim)
+
+
+@pytest.mark.parametrize("flag", ["fail-swap-on", "failSwapOn"])
+def test_flag_sets_the_field_of_the_same_name(flag: str) -> None:
+    assert_verdict(of_swap(True, {flag: "true"}), "unproven: scaled")
+
+
+@pytest.mark.parametrize(("value", "label"), [(True, "conforms"), (False, "unproven: scaled")])
+def test_other_default_is_no_deviation_if_the_user_set_feature_gates(value: bool, label: str) -> None:
+    assert_verdict(of_swap(value, {"featureGates": '{"A": true}'}), label)
+
+
+def test_unknown_constant_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="no-such"):
+        run(default_of("no-such"), Story())
+
+
+# shown-throughout
+
+
+def leaving(*looks: tuple[float, str], removed: bool = True) -> Story:
+    story = Story().pod(1.0, node=NODE)
+    story.say(5.0, "observed", what="status", subject=POD, value="Running", asked_t=4.9)
+    story.evict(10.0)
+    for t, value in looks:
+        story.say(t, "observed", what="status", subject=POD, value=value, asked_t=t - 0.1)
+        story.say(t, "observed", what="status", subject="other", value="Running", asked_t=t - 0.1)
+    if removed:
+        story.remove(20.0, "pods", NAMESPACE, POD)
+    return story.fence(40.0)
+
+
+GOOD = [(t + 0.2, "Terminating") for t in range(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("story", "label", "word"),
+    [
+        (leaving(*GOOD), "conforms", "10 observations"),
+        (leaving(*GOOD[:5], (15.5, "Unknown"), *GOOD[6:]), "deviates", "'Unknown'"),
+        # One was requested before the deletion, one was answered after the removal.
+        (leaving((10.05, "Running"), *GOOD, (20.1, "gone")), "conforms", ""),
+        (leaving(), "unproven: gap", "0 observations"),
+        (leaving((15.0, "Terminating")), "unproven: gap", "1 observations"),
+        (leaving(*GOOD[:3]), "unproven: gap", "no observation of"),
+        (leaving(*GOOD[-3:]), "unproven: gap", "no observation of"),
+        (leaving(*GOOD, removed=False), "unproven: no-anchor", "pod-gone"),
+        (Story().fence(4.0), "unproven: no-anchor", ""),
+        (Story(), "unproven: gap", "no fence"),
+    ],
+)
+def test_state_is_shown_from_deletion_to_removal(story: Story, label: str, word: str) -> None:
+    assert_verdict(run(SHOWN, story), label, word)
+
+
+# Checks of probe pods and observations: what conforms, what deviates, and what proves nothing.
+
+
+BEGAN, HEALING = moments.fault_step("cut", "injected"), moments.fault_step("cut", "healing")
+TERM, END = witnessed.sigterm(POD), witnessed.last_sign(POD)
+CUT_T, HEALING_T = 10.0, 40.0
+LINE = "shutdown kubelet delay"
+Tell = Callable[[Story], object]
+
+
+def story(*telling: Tell) -> Story:
+    """Record a fault from `CUT_T` to `HEALING_T`, and further entries."""
+    recording = Story().fault(CUT_T, "planned")
+    recording.say(CUT_T, "fault", id="cut", fault={}, node=NODE, step="injected")
+    recording.say(HEALING_T, "fault", id="cut", fault={}, node=NODE, step="healing")
+    for tell in telling:
+        tell(recording)
+    recording.fence(60.0)
+    return recording
+
+
+def label(check: Check, *telling: Tell) -> str:
+    history = story(*telling).history()
+    context = WindowContext(configuration(), slack_s(history, configuration()))
+    return run_check(Check.from_json(check.to_json()), history, context, CLAIM).label
+
+
+def beats(since_t: float, until_t: float) -> Tell:
+    return lambda story: story.beats(since_t, until_t)
+
+
+def word(what: str, t: float) -> Tell:
+    return lambda story: story.tell(what, t)
+
+
+def collected(t: float) -> Tell:
+    return lambda story: story.hear(t)
+
+
+LIVES = observations.stays_alive(POD, BEGAN, HEALING)
+
+
+@pytest.mark.parametrize(
+    ("telling", "expected"),
+    [
+        ((beats(5, 45), collected(50)), "conforms"),
+        ((beats(5, 45),), "unproven: gap"),
+        ((beats(5, 38), collected(38)), "unproven: gap"),
+        ((beats(5, 20), collected(50)), "deviates"),
+        ((beats(5, 20), beats(26, 45), collected(50)), "deviates"),
+        ((beats(5, 20), beats(24, 45), collected(50)), "conforms"),
+        ((collected(50),), "deviates"),
+        ((beats(5, 45), word(STARTED, 20), collected(50)), "deviates"),
+        ((beats(5, 45), word(STARTED, 5), collected(50)), "conforms"),
+    ],
+)
+def test_probe_pod_stays_alive(telling: tuple[Tell, ...], expected: str) -> None:
+    assert label(LIVES, *telling) == expected
+
+
+def test_lifetime_over_too_short_a_time_is_unproven() -> None:
+    soon = moments.fault_step("cut", "soon")
+    step: Tell = lambda story: story.say(12.0, "fault", id="cut", fault={}, node=NODE, step="soon")  # noqa: E731
+    assert (
+        label(observations.stays_alive(POD, BEGAN, soon), beats(5, 45), collected(50), step)
+        == "unproven: scaled"
+    )
+
+
+@pytest.mark.parametrize(
+    "missing", [(BEGAN, moments.fault_step("x", "y")), (moments.fault_step("x", "y"), HEALING)]
+)
+def test_lifetime_without_its_moments_is_unproven(missing: tuple[Moment, Moment]) -> None:
+    assert (
+        label(observations.stays_alive(POD, *missing), beats(5, 45), collected(50))
+        == "unproven: not-injected"
+    )
+
+
+@pytest.mark.parametrize(
+    ("telling", "expected"),
+    [
+        ((word(SIGTERM, 41), collected(50)), "conforms"),
+        ((word(SIGTERM, 38), collected(50)), "deviates"),
+        ((word(SIGTERM, 48), collected(50)), "deviates"),
+        ((collected(50),), "deviates"),
+        ((), "unproven: gap"),
+        ((collected(42),), "unproven: gap"),
+    ],
+)
+def test_sigterm_of_a_probe_pod_is_judged(telling: tuple[Tell, ...], expected: str) -> None:
+    assert label(TERM.after(HEALING, windows.up_to(5)), *telling) == expected
+
+
+@pytest.mark.parametrize(
+    ("telling", "expected"),
+    [
+        ((beats(5, 20), collected(50)), "conforms"),
+        ((beats(5, 20), word(SIGTERM, 19), collected(50)), "deviates"),
+        # A pod that does not run gets no signal.
+        ((collected(50),), "unproven: gap"),
+        ((beats(15, 45), collected(50)), "unproven: gap"),
+        ((beats(1, 4), collected(50)), "unproven: gap"),
+        ((beats(5, 8), word("exits", 9), collected(50)), "unproven: gap"),
+    ],
+)
+def test_absence_of_a_sigterm_requires_a_running_probe_pod(telling: tuple[Tell, ...], expected: str) -> None:
+    for check in (
+        TERM.never_after(BEGAN, windows.absence(20)),
+        repeated.counted(TERM, 0, 0, after=BEGAN, until=HEALING),
+    ):
+        assert label(check, *telling) == expected
+
+
+@pytest.mark.parametrize(
+    ("end_t", "expected"),
+    [(13.0, "deviates"), (19.0, "deviates"), (20.1, "conforms"), (24.0, "conforms"), (26.0, "deviates")],
+)
+def test_grace_period_is_judged(end_t: float, expected: str) -> None:
+    check = END.after(TERM, windows.grace_period(10))
+    assert label(check, word(SIGTERM, 10), word("beat", end_t), collected(50)) == expected
+
+
+@pytest.mark.parametrize(
+    ("term_t", "expected"), [(19.9, "deviates"), (20.0, "conforms"), (24.0, "conforms"), (27.0, "deviates")]
+)
+def test_order_of_two_probe_pods_is_judged(term_t: float, expected: str) -> None:
+    def other(story: Story) -> None:
+        story.tell("beat", 20.0, by="other")
+        story.hear(50.0, by="other")
+
+    check = TERM.after(witnessed.last_sign("other"), windows.afterwards(5))
+    assert label(check, other, word(SIGTERM, term_t), collected(50)) == expected
+
+
+def test_uncollected_anchor_proves_nothing() -> None:
+    check = END.after(TERM, windows.grace_period(10))
+    assert label(check) == "unproven: gap"
+    assert label(check, beats(5, 45), collected(50)) == "unproven: no-anchor"
+
+
+def test_short_recording_does_not_prove_that_a_machine_stays_up() -> None:
+    check = witnessed.machine_ended(NODE).after(HEALING, windows.up_to(30))
+    assert label(check) == "unproven: gap"
+    assert label(witnessed.machine_ended(NODE).after(HEALING, windows.up_to(5))) == "deviates"
+
+
+def test_clock_error_of_a_node_is_part_of_the_slack() -> None:
+    quiet, exact, wrong = story(), story(collected(50)), story(lambda story: story.hear(50.0, error_s=0.5))
+    slacks = [slack_s(story.history(), configuration()) for story in (quiet, exact, wrong)]
+    assert slacks == pytest.approx([slacks[0], slacks[0] + 0.02, slacks[0] + 0.5])
+
+
+def look(t: float, value: str) -> Tell:
+    """Record one observation."""
+    return lambda story: story.look(t, value, id=f"look-{t:g}")
+
+
+def looks_on(since_t: float, until_t: float, value: str, period_s: float = 0.5) -> Tell:
+    """Record periodic observations."""
+
+    def tell(story: Story) -> None:
+        for number in range(int((until_t - since_t) / period_s) + 1):
+            story.look(since_t + number * period_s, value)
+
+    return tell
+
+
+def unanswered(t: float) -> Tell:
+    return lambda story: story.say(
+        t, "observed", what="locks", subject=NODE, value=None, error="HTTP 500", asked_t=t - 0.1
+    )
+
+
+LISTED = observations.listed("locks", NODE, LINE, BEGAN, HEALING)
+NOT_LISTED = observations.not_listed("locks", NODE, LINE, BEGAN)
+FEW = observations.amounts_to("locks", NODE, 1, 5, BEGAN, HEALING)
+
+
+@pytest.mark.parametrize(
+    ("check", "telling", "expected"),
+    [
+        (LISTED, (look(20, f"sleep x\n{LINE}"),), "conforms"),
+        (LISTED, (look(20, "sleep x"),), "deviates"),
+        (LISTED, (look(20, ""),), "deviates"),
+        (LISTED, (look(20, f"{LINE} block"),), "deviates"),
+        (LISTED, (look(20, LINE), look(30, "")), "deviates"),
+        (LISTED, (look(5, LINE), look(45, LINE)), "unproven: gap"),
+        (LISTED, (look(10.02, LINE),), "unproven: gap"),
+        (LISTED, (), "unproven: gap"),
+        (NOT_LISTED, (look(5, "sleep x"), look(20, LINE)), "conforms"),
+        (NOT_LISTED, (look(5, LINE),), "deviates"),
+        (NOT_LISTED, (look(20, ""),), "unproven: gap"),
+        (FEW, (look(20, "1"), look(21, "5")), "conforms"),
+        (FEW, (look(20, "0"),), "deviates"),
+        (FEW, (look(20, "6"),), "deviates"),
+        (FEW, (look(20, "max"),), "deviates"),
+        (FEW, (look(20, ""),), "deviates"),
+        (FEW, (), "unproven: gap"),
+    ],
+)
+def test_observations_are_judged(check: Check, telling: tuple[Tell, ...], expected: str) -> None:
+    assert label(check, *telling) == expected
+
+
+LINE_SHOWN = observations.shown_throughout("locks", NODE, LINE, BEGAN, HEALING)
+NEVER = observations.not_listed("locks", NODE, "Unknown", HEALING)
+
+
+@pytest.mark.parametrize(
+    "check", [LISTED, NEVER, LINE_SHOWN, observations.amounts_to("locks", NODE, 7, 7, BEGAN, HEALING)]
+)
+def test_repeated_observations_must_reach_both_ends(check: Check) -> None:
+    value = "7" if check.name == "amounts-to" else LINE
+    all_along = looks_on(2.0, 45.0, value)
+    assert label(check, all_along) == "conforms"
+    assert label(check, looks_on(3.0, 3.0, value)) == "unproven: gap"
+    assert label(check, looks_on(10.3, 10.3, value)) == "unproven: gap"
+    assert label(check, looks_on(30.0, 45.0, value)) == "unproven: gap"
+    assert label(check, slow_look(10.1, 39.5, value)) == "unproven: gap"
+    assert label(check, looks_on(2.0, 20.0, value)) == "unproven: gap"
+    assert label(check, looks_on(2.0, 15.0, value), looks_on(36.0, 45.0, value)) == "unproven: gap"
+    assert label(check, all_along, unanswered(20.1)) == "unproven: gap"
+    assert label(check, all_along, unanswered(41.0)) == "conforms"
+    assert label(check, looks_on(2.0, 20.0, value), unanswered(20.1), word_of(21.0)) == "deviates"
+
+
+@pytest.mark.parametrize("check", [LISTED, NEVER])
+@pytest.mark.parametrize("times", [(39.5,), (39.0, 39.5), (10.3, 10.8)])
+def test_few_repeated_observations_at_one_end_prove_nothing(check: Check, times: tuple[float, ...]) -> None:
+    looks = [looks_on(t, t, LINE) for t in times]
+    assert label(check, *looks) == "unproven: gap"
+
+
+def slow_look(asked_t: float, t: float, value: str) -> Tell:
+    """Record one periodic observation whose request took long."""
+    return lambda story: story.say(t, "observed", what="locks", subject=NODE, value=value, asked_t=asked_t)
+
+
+def word_of(t: float) -> Tell:
+    """Record another observation."""
+    return lambda story: story.look(t, "Unknown")
+
+
+REMOVED = moments.pod_removed(NAMESPACE, POD)
+UP_TO_REMOVAL = observations.shown_throughout("locks", NODE, LINE, BEGAN, REMOVED)
+NOT_BEFORE_REMOVAL = observations.not_listed("locks", NODE, "gone", REMOVED)
+
+
+def removal(story: Story) -> None:
+    """Remove a pod at 30 s, as its watch reports."""
+    story.pod(1.0)
+    story.remove(30.0, "pods", NAMESPACE, POD)
+
+
+@pytest.mark.parametrize("check", [UP_TO_REMOVAL, NOT_BEFORE_REMOVAL])
+def test_observation_near_a_watched_end_may_lie_beyond_it(check: Check) -> None:
+    def removed(t: float) -> Tell:
+        return lambda story: story.look(t, "gone")
+
+    tells = (removal, looks_on(2.0, 29.5, LINE))
+    assert label(check, *tells, removed(29.995)) == "conforms"
+    assert label(check, *tells, removed(29.6)) == "deviates"
+
+
+def test_observation_near_our_own_end_is_inside() -> None:
+    assert (
+        label(LINE_SHOWN, looks_on(10.5, 39.5, LINE), lambda story: story.look(39.995, "gone")) == "deviates"
+    )
+
+
+def test_start_after_the_end_is_no_restart() -> None:
+    assert label(LIVES, beats(5, 45), word(STARTED, 45), collected(50)) == "conforms"
+
+
+def test_observations_of_something_else_do_not_count() -> None:
+    other: Tell = lambda story: story.look(20.0, LINE, subject="node-9", id="look")  # noqa: E731
+    assert label(LISTED, other) == "unproven: gap"
+
+
+def test_observation_or_lifetime_cannot_be_waited_for() -> None:
+    for check in (LISTED, NOT_LISTED, FEW, LIVES):
+        assert not checks.can_be_waited_for(check)
+        assert checks.describe(check)

@@ -1,4 +1,4 @@
-"""Sources of executables, without building any: `go` and Kubernetes are small shell scripts."""
+"""Executables and their sources, without building any: `go` and Kubernetes are small shell scripts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import hashlib
 import json
 import os
 import re
+import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.versions import in_order, reusable
 from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.checkout import read_checkout
+from nodeproof.artifacts.build import checkout_go_mod
+from nodeproof.artifacts.checkout import Checkout, checkout_of, content_hash, read_checkout
 from nodeproof.artifacts.components import (
     CLOUD,
     HOLLOW,
@@ -25,9 +30,18 @@ from nodeproof.artifacts.components import (
     recipe_dir,
     recipe_hash,
 )
+from nodeproof.model.overrides import Overrides, suffix
 from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
-from tests.checkouts import commit, contents, write_checkout
+from nodeproof.model.window import Window
+from nodeproof.report import comparison, digest
+from nodeproof.report.digest import Digest
+from tests.checkouts import GO_MOD, commit, contents, git, write_checkout
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
+
+# Sources of executables, without building any: `go` and Kubernetes are small shell scripts.
+
 
 Json = Any
 
@@ -514,58 +528,58 @@ def test_missing_go_is_a_problem(
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def committed_checkout(tmp_path: Path) -> Path:
     folder = write_checkout(tmp_path / "kubernetes")
     commit(folder, "v1.36.3")
     return folder
 
 
 def test_build_of_a_checkout_depends_on_its_content_alone(
-    cache: Path, recipe: Path, go: Go, checkout: Path
+    cache: Path, recipe: Path, go: Go, committed_checkout: Path
 ) -> None:
-    go.install(build=f"grep -q '=> \"{checkout}\"' go.mod && grep -q v0.0.0 go.mod || exit 1")
-    before = contents(checkout)
-    first = obtain_from(read_checkout(checkout, ""), silent)
-    assert contents(checkout) == before
+    go.install(build=f"grep -q '=> \"{committed_checkout}\"' go.mod && grep -q v0.0.0 go.mod || exit 1")
+    before = contents(committed_checkout)
+    first = obtain_from(read_checkout(committed_checkout, ""), silent)
+    assert contents(committed_checkout) == before
     assert {component.origin for component in first.by_role.values()} == {"source"}
     assert first.path("kubelet").parents[2] == cache / "components"
     assert first.kubernetes_version == first.by_role["kubelet"].version == "v1.36.3"
     assert first.hollow_from_tree
-    (checkout / "pkg/limits/limits.go").write_text("package limits\n")
-    changed = obtain_from(read_checkout(checkout, ""), silent)
+    (committed_checkout / "pkg/limits/limits.go").write_text("package limits\n")
+    changed = obtain_from(read_checkout(committed_checkout, ""), silent)
     assert changed.path("kubelet") != first.path("kubelet")
-    commit(checkout)
-    assert obtain_from(read_checkout(checkout, ""), silent) == changed
+    commit(committed_checkout)
+    assert obtain_from(read_checkout(committed_checkout, ""), silent) == changed
     assert go.count("build") == 2
     calls = [line for line in go.calls.read_text().splitlines() if line.startswith(("build", "list"))]
     assert all("-mod=mod" in line for line in calls)
 
 
 def test_checkout_that_does_not_compile_is_a_problem_with_the_first_error(
-    cache: Path, recipe: Path, go: Go, checkout: Path
+    cache: Path, recipe: Path, go: Go, committed_checkout: Path
 ) -> None:
     wrong = "pkg/limits/limits.go:3:1: undefined: Many"
     go.install(build=f"echo '# k8s.io/kubernetes/pkg/limits'; echo '{wrong}'; exit 1")
     with pytest.raises(Problem, match=f"the build failed: {wrong}") as caught:
-        obtain_from(read_checkout(checkout, ""), silent)
-    assert caught.value.where == f"Kubernetes v1.36.3 of {checkout}"
+        obtain_from(read_checkout(committed_checkout, ""), silent)
+    assert caught.value.where == f"Kubernetes v1.36.3 of {committed_checkout}"
     assert caught.value.next_step == "correct the checkout"
 
 
 def test_relative_path_of_the_compiler_is_reported_as_an_absolute_one(
-    cache: Path, recipe: Path, go: Go, checkout: Path
+    cache: Path, recipe: Path, go: Go, committed_checkout: Path
 ) -> None:
     error = "pkg/limits/limits.go:3:1: undefined: Many"
-    go.install(build=f"realpath -m --relative-to=. {checkout}/{error!r}; exit 1")
-    with pytest.raises(Problem, match=re.escape(f"the build failed: {checkout}/{error}")):
-        obtain_from(read_checkout(checkout, ""), silent)
+    go.install(build=f"realpath -m --relative-to=. {committed_checkout}/{error!r}; exit 1")
+    with pytest.raises(Problem, match=re.escape(f"the build failed: {committed_checkout}/{error}")):
+        obtain_from(read_checkout(committed_checkout, ""), silent)
 
 
 def test_checkout_that_changes_during_its_build_is_not_cached(
-    cache: Path, recipe: Path, go: Go, checkout: Path
+    cache: Path, recipe: Path, go: Go, committed_checkout: Path
 ) -> None:
-    state = read_checkout(checkout, "")
-    go.install(build=f"echo changed > {checkout}/pkg/limits/limits.go")
+    state = read_checkout(committed_checkout, "")
+    go.install(build=f"echo changed > {committed_checkout}/pkg/limits/limits.go")
     with pytest.raises(Problem, match="changed while it was built"):
         obtain_from(state, silent)
     assert not list((cache / "components").glob("v1*"))
@@ -601,3 +615,271 @@ def test_interrupted_build_is_no_cache_entry(cache: Path, beside: Path, go: Go) 
         csi.obtain(silent)
     go.install()
     assert sorted(path.name for path in csi.obtain(silent).iterdir()) == [csi.SANITY, csi.ATTACHER]
+
+
+# Checkouts of Kubernetes: version, content, and what is refused.
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    return write_checkout(tmp_path / "kubernetes")
+
+
+def test_state_of_a_repository_is_read_and_not_changed(checkout: Path) -> None:
+    tagged = commit(checkout, "v1.36.3")
+    before = contents(checkout)
+    state = read_checkout(checkout, "")
+    assert state == Checkout(str(checkout), "v1.36.3", tagged, 0, content_hash(checkout))
+    assert state.text == f"--source commit {tagged}, content {state.content}"
+    # The next reading finds another time in the index of Git, and would refresh it.
+    (checkout / "go.mod").touch()
+    read_checkout(checkout, "")
+    assert contents(checkout).keys() == before.keys()
+    assert contents(checkout)[str(checkout / ".git/index")] == before[str(checkout / ".git/index")]
+
+
+def test_uncommitted_changes_are_counted(checkout: Path) -> None:
+    before = commit(checkout, "v1.36.3")
+    (checkout / "pkg/limits/limits.go").write_text("package limits\n\nconst Pods = 111\n")
+    (checkout / "pkg/limits/added.go").write_text("package limits\n")
+    state = read_checkout(checkout, "")
+    assert (state.commit, state.changes) == (before, 2)
+    assert f"commit {before}, 2 uncommitted changes, content " in state.text
+
+
+@pytest.mark.parametrize(("later", "version"), [("", "v1.36.3"), ("v1.37.0-alpha.1", "v1.37.0-alpha.1")])
+def test_version_is_the_last_tag_before_the_commit(checkout: Path, later: str, version: str) -> None:
+    commit(checkout, "v1.36.3")
+    (checkout / "pkg/limits/limits.go").write_text("package limits\n")
+    commit(checkout, later)
+    git(checkout, "tag", "unrelated")
+    assert read_checkout(checkout, "").version == version
+    assert read_checkout(checkout, "1.35.1").version == "v1.35.1"
+
+
+def test_unknown_version_is_refused_in_one_line(checkout: Path) -> None:
+    with pytest.raises(Problem, match="no Git repository") as caught:
+        read_checkout(checkout, "")
+    assert "--kubernetes-version" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    commit(checkout)
+    with pytest.raises(Problem, match="finds no tag"):
+        read_checkout(checkout, "")
+    with pytest.raises(Problem, match="is not a version"):
+        read_checkout(checkout, "latest")
+
+
+def test_folder_of_another_repository_is_no_repository(tmp_path: Path, checkout: Path) -> None:
+    commit(tmp_path, "v1.36.3")
+    state = read_checkout(checkout, "v1.36.3")
+    assert (state.commit, state.changes) == ("", 0)
+    assert state.text == f"--source no commit, content {state.content}"
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("go.mod", "go.mod cannot be read"),
+        ("go.sum", "it lacks go.sum"),
+        ("staging/src/k8s.io/component-base/go.mod", "it lacks staging/src/k8s.io/component-base"),
+    ],
+)
+def test_incomplete_checkout_is_refused(checkout: Path, missing: str, message: str) -> None:
+    (checkout / missing).unlink()
+    with pytest.raises(Problem, match=message) as caught:
+        read_checkout(checkout, "v1.36.3")
+    assert caught.value.where == f"--source {checkout}"
+
+
+def test_other_modules_are_refused(checkout: Path) -> None:
+    (checkout / "go.mod").write_text("module example.com/other\n")
+    with pytest.raises(Problem, match="is not that of"):
+        read_checkout(checkout, "v1.36.3")
+
+
+def test_checkout_and_executables_exclude_each_other(checkout: Path) -> None:
+    assert checkout_of("", "/bin", "") is None
+    with pytest.raises(Problem, match="both a checkout and executables"):
+        checkout_of(str(checkout), "/bin", "v1.36.3")
+
+
+@pytest.mark.parametrize(
+    "name", ["pkg/limits/limits.go", "pkg/limits/added.tmpl", "go.mod", "pkg/vendor/a.go"]
+)
+def test_content_covers_each_file_that_a_build_reads(checkout: Path, name: str) -> None:
+    before = content_hash(checkout)
+    (checkout / name).parent.mkdir(exist_ok=True)
+    (checkout / name).write_text("changed")
+    assert content_hash(checkout) != before
+
+
+@pytest.mark.parametrize(
+    "name", ["pkg/limits/limits_test.go", "pkg/limits/testdata/a.go", "_output/bin/kubelet", "vendor/a.go"]
+)
+def test_content_ignores_what_no_build_reads(checkout: Path, name: str) -> None:
+    before = content_hash(checkout)
+    (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / name).write_text("added")
+    assert content_hash(checkout) == before
+
+
+def test_content_depends_on_neither_commit_nor_place(checkout: Path, tmp_path: Path) -> None:
+    before = content_hash(checkout)
+    commit(checkout)
+    copy = shutil.copytree(checkout, tmp_path / "copy")
+    assert content_hash(checkout) == content_hash(copy) == before
+    (copy / "pkg/limits/limits.go").rename(copy / "pkg/limits/other.go")
+    assert content_hash(copy) != before
+
+
+def test_go_mod_names_the_folders_of_the_checkout() -> None:
+    lines = checkout_go_mod(GO_MOD, Path("/src/my kubernetes")).splitlines()
+    assert lines[0] == "module nodeproof.dev/components"
+    base = "/src/my kubernetes/staging/src/k8s.io/component-base"
+    assert f'replace k8s.io/component-base => "{base}"' in lines
+    assert 'replace k8s.io/kubernetes => "/src/my kubernetes"' in lines
+
+
+def test_runs_of_other_sources_are_kept_apart() -> None:
+    sources = [Checkout("/src", "v1.36.3", "", 0, content).text for content in "ab"]
+    texts = {Overrides(source=source).texts for source in ("", *sources)}
+    assert len({suffix(text) for text in texts}) == 3
+
+
+# The page about versions: verdicts, defaults and times that differ, and where the page was true.
+
+
+SCENARIO = "a.py::test_a"
+OLD, NEW = "v1.31.9", "v1.36.3"
+NOT_YET = unproven("not-applicable", "the claim holds for >=1.32")
+
+
+def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
+    """Return runs of one claim on an old and a new version."""
+    return [
+        digest.read(
+            tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version))
+        )
+        for version, verdict in zip((OLD, NEW), verdicts, strict=True)
+    ]
+
+
+def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
+    """Return the page about one claim on an old and a new version."""
+    runs = runs_of(folder, claim, *verdicts)
+    return comparison.versions_markdown(comparison.compare(runs, CLAIMS))
+
+
+def section(page: str, title: str) -> str:
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(("after", "is_shown"), [(CONFORMS, False), (DEVIATES, True)])
+def test_page_shows_verdicts_that_differ(tmp_path: Path, after: Verdict, is_shown: bool) -> None:
+    differing = section(render(tmp_path, TAINT, CONFORMS, after), "Verdicts that differ")
+    assert (TAINT in differing) is is_shown
+    assert (DEVIATES.reason in differing) is is_shown
+
+
+def test_claim_of_later_versions_names_its_versions_and_sources(tmp_path: Path) -> None:
+    differing = section(render(tmp_path, TAINT, NOT_YET, CONFORMS), "Verdicts that differ")
+    claim = CLAIMS[TAINT]
+    assert claim.versions in differing
+    assert all(source.partition(":")[0] in differing for source in claim.sources)
+
+
+def test_page_shows_changed_defaults_with_their_source(tmp_path: Path) -> None:
+    defaults = section(render(tmp_path, DETECTION, CONFORMS, CONFORMS), "Defaults that differ")
+    assert "40 s" in defaults
+    assert "50 s" in defaults
+    assert "pkg/controller/nodelifecycle" in defaults
+
+
+@pytest.mark.parametrize(("after_s", "is_shown"), [(40.5, False), (52.0, True)])
+def test_page_shows_medians_that_differ_by_more_than_noise(
+    tmp_path: Path, after_s: float, is_shown: bool
+) -> None:
+    medians = section(
+        render(tmp_path, DETECTION, measured(40.0), measured(after_s)), "Median times that differ"
+    )
+    assert (DETECTION in medians) is is_shown
+
+
+@pytest.mark.parametrize(
+    ("minor", "is_shown"), [("1.31", False), ("1.32", True), ("1.36", True), ("1.37", False)]
+)
+def test_page_shows_changes_between_the_versions_of_the_runs(
+    tmp_path: Path, minor: str, is_shown: bool
+) -> None:
+    claims = {TAINT: replace(CLAIMS[TAINT], changed={minor: "another event (PR 1)"})}
+    runs = runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)
+    changes = section(
+        comparison.versions_markdown(comparison.compare(runs, claims)), "Changes that no verdict shows"
+    )
+    assert ("another event (PR 1)" in changes) is is_shown
+
+
+def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
+    page: dict[str, bool | str] = {
+        "v1.24": True,
+        "v1.26": "variant: says so too",
+        "v1.27": "moved: elsewhere",
+        "v1.28": False,
+    }
+    claims = {TAINT: replace(CLAIMS[TAINT], versions=">=1.26", page=page)}
+    ((_claim, truths),) = comparison.untrue_sentences(claims)
+    assert truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
+
+
+def test_page_leaves_out_medians_that_one_window_admits(tmp_path: Path) -> None:
+    window = Window(0.0, 20.0, 0.0, "period", "0", "20")
+    times = [conforms("came", window, Measured(time_s, "s")) for time_s in (3.0, 17.0)]
+    assert DETECTION not in section(render(tmp_path, DETECTION, *times), "Median times that differ")
+
+
+@pytest.mark.parametrize(
+    ("page", "is_shown"), [({"v1.28": True}, False), ({"v1.28": "differs: says the contrary"}, True)]
+)
+def test_only_sentences_that_were_not_true_are_shown(page: Mapping[str, bool | str], is_shown: bool) -> None:
+    claims = {TAINT: replace(CLAIMS[TAINT], page=page)}
+    assert bool(list(comparison.untrue_sentences(claims))) is is_shown
+
+
+def run_with(folder: Path, version: str, **changed: Any) -> Digest:
+    """Return a run of a version with other facts; `ended=""` makes it one that was killed."""
+    facts = replace(FACTS, kubernetes_version=version, **changed)
+    return digest.read(tell(folder / str(len([*folder.iterdir()])), [(SCENARIO, TAINT, CONFORMS)], facts))
+
+
+def test_runs_are_ordered_by_version_not_by_text(tmp_path: Path) -> None:
+    runs = [run_with(tmp_path, version) for version in ("v1.37.2", "v1.36.10", "v1.36.3")]
+    assert [run.kubernetes_version for run in in_order(runs)] == ["v1.36.3", "v1.36.10", "v1.37.2"]
+
+
+@pytest.mark.parametrize(
+    ("version", "changed", "reason"),
+    [
+        (OLD, {"ended": ""}, "not whole"),
+        (OLD, {"profile": "documented"}, "documented is not process fast"),
+        (OLD, {"overrides": ("--set kubelet.maxPods=50",)}, "maxPods=50 is not"),
+        (NEW, {}, "two runs"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(
+    tmp_path: Path, version: str, changed: Mapping[str, Any], reason: str
+) -> None:
+    runs = [run_with(tmp_path, NEW), run_with(tmp_path, version, **changed)]
+    with pytest.raises(Problem, match=reason):
+        in_order(runs)
+
+
+def test_only_a_whole_run_of_the_same_setup_is_reused(tmp_path: Path) -> None:
+    run = run_with(tmp_path, NEW)
+    others = [
+        run_with(tmp_path, OLD),
+        run_with(tmp_path, NEW, lab="libvirt"),
+        run_with(tmp_path, NEW, overrides=("--set kubelet.maxPods=50",)),
+        run_with(tmp_path, NEW, ended=""),
+    ]
+    assert reusable([run, *others], (NEW, "process", "fast")) is run
+    assert reusable(others, (NEW, "process", "fast")) is None

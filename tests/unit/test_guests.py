@@ -1,22 +1,40 @@
-"""Guests: their ends, their joining, KVM, and snapshots taken and restored on a fake hypervisor."""
+"""Guests on a fake hypervisor, their image by a shell script as recipe, and machines of Vagrant."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
+from xml.etree import ElementTree as Tree
 
 import pytest
 
+from nodeproof import proc
+from nodeproof.artifacts import image
+from nodeproof.artifacts.components import Component, Components
+from nodeproof.artifacts.image import golden_image, image_hash
 from nodeproof.cache import unfinished
+from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.processes import EventLog, Processes, last_console_lines
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.kinds.libvirt import guests, hypervisor, seed
-from nodeproof.labs.kinds.libvirt.domain_xml import Domain, Nic, mac
+from nodeproof.labs.kinds.libvirt.domain_xml import (
+    METADATA_NAMESPACE,
+    Domain,
+    Nic,
+    card_xml,
+    domain_xml,
+    mac,
+    network_xml,
+    owner,
+    parse_owner,
+    tag_xml,
+)
 from nodeproof.labs.kinds.libvirt.guests import Guests, end_of
 from nodeproof.labs.kinds.libvirt.nodes import (
     SETTLED,
@@ -27,8 +45,11 @@ from nodeproof.labs.kinds.libvirt.nodes import (
     SnapshotStore,
     snapshot_key,
 )
+from nodeproof.labs.kinds.vagrant.nodes import Vagrant
 from nodeproof.model.problem import OutsideError, Problem
 from tests.fakes import DOMAIN, domain_in, executable
+
+# Guests: their ends, their joining, KVM, and snapshots taken and restored on a fake hypervisor.
 
 
 @pytest.mark.parametrize(
@@ -391,3 +412,233 @@ def test_only_a_snapshot_that_never_worked_is_discarded(
     restorer.report_failure("node-1", memory.parent.name, "node-1 hangs at boot")
     assert memory.exists() is proven
     assert _steps(tmp_path)[-1] == "no-snapshot"
+
+
+# The golden image's cache with a shell script as recipe, the recipe's own files, domain XML.
+
+
+RECIPE = """\
+echo "$1" >> "{calls}"
+echo "image: making the disk"
+echo "a tool's own words"
+echo kernel > "$2/vmlinuz"
+echo initrd > "$2/initrd.img"
+echo disk > "$2/disk.qcow2"
+for package in "linux-image-cloud-amd64 6.12-1" "linux-image-6.12.1-cloud-amd64 6.12-1" "runc 1.1.15"; do
+  echo "$package" >> "$2/packages.txt"
+done
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a fast recipe with its own cache."""
+    folder = tmp_path / "recipe"
+    (folder / "files").mkdir(parents=True)
+    (folder / "build.sh").write_text(RECIPE.format(calls=tmp_path / "calls"))
+    (folder / "files" / "config").write_text("one\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(image, "recipe_dir", lambda: folder)
+    monkeypatch.setattr(image, "root_prefix", list[str])
+    monkeypatch.setattr(image, "TOOLS", ("sh",))
+    return folder
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> Callable[[], int]:
+    """Return how often the recipe ran."""
+    calls = tmp_path / "calls"
+    return lambda: len(calls.read_text().splitlines()) if calls.exists() else 0
+
+
+def _components(sha256: str = "aa") -> Components:
+    kubelet = Component("kubelet", Path("/bin/sh"), "v1.36.3", sha256, "built")
+    return Components("v1.36.3", MappingProxyType({"kubelet": kubelet}), True)
+
+
+def _images(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "nodeproof" / "images"
+
+
+def _cache_entries(tmp_path: Path) -> list[str]:
+    return sorted(file.name for file in _images(tmp_path).iterdir() if not file.name.endswith(".lock"))
+
+
+def test_image_is_built_once_with_its_facts(recipe: Path, builds: Callable[[], int]) -> None:
+    messages: list[str] = []
+    first = golden_image(_components(), messages.append)
+    again = golden_image(_components(), messages.append)
+    assert builds() == 1
+    assert again == first
+    assert first.disk.read_text() == "disk\n"
+    assert first.facts["kernel"] == "6.12.1-cloud-amd64"
+    assert first.facts["packages"]["runc"] == "1.1.15"
+    assert first.facts["kubelet_version"] == "v1.36.3"
+    assert [line for line in messages if line.startswith("image: ")] == ["image: making the disk"]
+    assert "a tool's own words" not in messages
+
+
+def test_other_kubelet_needs_another_image(recipe: Path, builds: Callable[[], int]) -> None:
+    one = golden_image(_components("aa"), print)
+    other = golden_image(_components("bb"), print)
+    assert one.disk != other.disk
+    assert builds() == 2
+
+
+def test_recipe_decides_the_hash_and_prose_does_not(recipe: Path) -> None:
+    kubelet = _components().by_role["kubelet"]
+    before = image_hash(recipe, kubelet)
+    (recipe / "README.md").write_text("prose\n")
+    assert image_hash(recipe, kubelet) == before
+    (recipe / "files" / "config").write_text("two\n")
+    changed = image_hash(recipe, kubelet)
+    assert changed != before
+    (recipe / "files" / "config").chmod(0o755)
+    assert image_hash(recipe, kubelet) != changed
+
+
+def test_modified_disk_is_rebuilt(recipe: Path, builds: Callable[[], int]) -> None:
+    golden = golden_image(_components(), print)
+    golden.disk.write_text("another disk\n")
+    assert golden_image(_components(), print).disk.read_text() == "disk\n"
+    assert builds() == 2
+
+
+@pytest.mark.parametrize("lost", ["vmlinuz", "initrd.img", "disk.qcow2", "manifest.json"])
+def test_entry_without_a_file_is_rebuilt(recipe: Path, builds: Callable[[], int], lost: str) -> None:
+    golden = golden_image(_components(), print)
+    (golden.disk.parent / lost).unlink()
+    assert golden_image(_components(), print).kernel.is_file()
+    assert builds() == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("the mirror is away", ".*"), ("write failed: No space left on device", "no space left")],
+)
+def test_failed_build_leaves_nothing_and_shows_its_last_lines(
+    recipe: Path, tmp_path: Path, words: str, message: str
+) -> None:
+    (recipe / "build.sh").write_text(f'touch "$2/vmlinuz"; echo {words}; exit 7\n')
+    with pytest.raises(Problem, match=message) as problem:
+        golden_image(_components(), print)
+    assert words in problem.value.detail
+    assert _cache_entries(tmp_path) == []
+
+
+def test_recipe_gets_the_mirror_even_through_sudo(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    body = (recipe / "build.sh").read_text()
+    (recipe / "build.sh").write_text('echo "image: from $NODEPROOF_DEBIAN_MIRROR"\n' + body)
+    monkeypatch.setenv("NODEPROOF_DEBIAN_MIRROR", "file:/mirror")
+    monkeypatch.setattr(image, "root_prefix", lambda: ["env", "-i", f"PATH={os.environ['PATH']}"])
+    golden_image(_components(), messages.append)
+    assert "image: from file:/mirror" in messages
+
+
+def test_missing_tools_are_named(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "TOOLS", ("sh", "no-such-tool"))
+    with pytest.raises(Problem, match="no-such-tool"):
+        golden_image(_components(), print)
+
+
+# The recipe's own files ---------------------------------------------------------------------------
+
+FILES = image.recipe_dir() / "files"
+
+
+def test_guests_track_connections_like_process_nodes() -> None:
+    assert (FILES / "etc/nodeproof/track.nft").read_text() == TRACKING
+
+
+def test_guest_udev_rules_match_the_mac_addresses_of_domains() -> None:
+    rules = (FILES / "etc/udev/rules.d/70-nodeproof.rules").read_text()
+    for network in ("control", "data"):
+        assert f'ATTR{{address}}=="{mac(network, 0)[:11]}:*", NAME="{network}"' in rules
+
+
+# Domain XML ---------------------------------------------------------------------------------------
+
+
+def _parsed(domain: Domain) -> Tree.Element:
+    return Tree.fromstring(domain_xml(domain))  # noqa: S314  our own words
+
+
+def test_domain_carries_its_lab_and_machine_id() -> None:
+    tag = _parsed(DOMAIN).find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
+    assert tag is not None
+    # As `virsh metadata` prints it: without the namespace.
+    printed = f'<lab name="{tag.get("name")}" machine="{tag.get("machine")}"/>\n'
+    assert parse_owner(printed) == owner("l-123456", "0" * 32)
+
+
+@pytest.mark.parametrize("printed", ["", "<lab/>", "error: metadata not found"])
+def test_domain_without_metadata_has_no_owner(printed: str) -> None:
+    assert parse_owner(printed) != owner("l-123456", "0" * 32)
+
+
+def test_network_carries_its_lab_and_uses_an_existing_bridge() -> None:
+    root = Tree.fromstring(network_xml("control", "l-123456"))  # noqa: S314  our own words
+    tag = root.find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
+    bridge = root.find("bridge")
+    assert tag is not None
+    assert tag.get("name") == "l-123456"
+    assert bridge is not None
+    assert bridge.get("name") == "control"
+
+
+def test_slots_above_255_have_unique_addresses() -> None:
+    assert mac("data", 258) == "02:6e:70:01:01:02"
+    with pytest.raises(KeyError):
+        mac("storage", 1)
+
+
+# Files and output between a Vagrant lab and Vagrant, without running it.
+
+
+VAGRANT_SPEC = NodeSpec("node-1", 0, "zone-a", "0" * 32)
+DESCRIBED = """\
+<domain type='qemu'><devices>
+  <interface type='network'><mac address='02:6e:70:00:00:00'/><source network='control'/></interface>
+  <interface type='bridge'>
+    <mac address='02:6e:70:01:00:00'/><source bridge='data'/><link state='down'/>
+  </interface>
+</devices></domain>
+"""
+
+
+@pytest.mark.parametrize("state", ["up", "down"])
+def test_only_the_link_state_of_one_card_is_changed(state: str) -> None:
+    element = Tree.fromstring(card_xml(DESCRIBED, mac("data", 0), state))  # noqa: S314
+    attributes = element.find("source"), [link.get("state") for link in element.findall("link")]
+    assert attributes[0] is not None and attributes[0].get("bridge") == "data"
+    assert attributes[1] == [state]
+    with pytest.raises(ValueError, match="no network card"):
+        card_xml(DESCRIBED, mac("data", 7), state)
+
+
+def test_tag_identifies_the_owner_of_a_machine() -> None:
+    assert parse_owner(tag_xml("p-000000", VAGRANT_SPEC.machine_id)) == f"p-000000 {VAGRANT_SPEC.machine_id}"
+
+
+def test_machine_lost_by_vagrant_can_be_remembered_and_forgotten(tmp_path: Path) -> None:
+    vagrant = Vagrant(tmp_path, tmp_path, tmp_path, tmp_path / "log")
+    assert vagrant.machine_id("node-1") == ""
+    vagrant.remember("node-1", "an-id")
+    assert vagrant.machine_id("node-1") == "an-id"
+    vagrant.forget("node-1")
+    assert vagrant.machine_id("node-1") == ""
+
+
+def test_vagrant_output_is_kept_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "vagrant"
+    program.write_text("#!/bin/sh\necho $VAGRANT_DOTFILE_PATH $*\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(proc.CommandFailed) as failed:
+        Vagrant(tmp_path, tmp_path, tmp_path, tmp_path / "log").up(["node-1"])
+    assert failed.value.status == 3
+    line = f"{tmp_path}/machines up --provider=libvirt node-1"
+    assert (tmp_path / "log").read_text() == f"$ vagrant up --provider=libvirt node-1\n{line}\n"

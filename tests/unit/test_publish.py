@@ -19,7 +19,7 @@ from nodeproof.model.verdict import deviates
 from nodeproof.report import digest, files, page, publish, rundir
 from tests.unit.planted_secrets import KEYS, STATIC, TOKEN, find_secrets
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, ScenarioVerdict, shard_of, tell
-from tests.unit.test_page import Read
+from tests.unit.test_reports import Read
 
 WELL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 ILL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", DEVIATES)]

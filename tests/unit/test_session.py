@@ -1,31 +1,60 @@
-"""A scenario's session: its needs, expectations, late events, and the labs of a worker."""
+"""One pytest session: the markers of scenarios, a scenario from set-up to verdict, and workers."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from nodeproof import catalogue, proc
+from nodeproof.catalogue import scenarios_dir
 from nodeproof.checks import moments
 from nodeproof.checks.settings import default_of
 from nodeproof.labs.client.handle import InUse, LabHandle
+from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
 from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import Needs
+from nodeproof.model.overrides import NO_OVERRIDES
 from nodeproof.model.plan import Size
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.window import WindowContext, WindowSpec, compute, longer
+from nodeproof.plugin import Judge
+from nodeproof.report import rundir
+from nodeproof.scenario import (
+    Fault,
+    Lab,
+    faults,
+    kubelet_settings,
+    needs,
+    standing,
+    swap,
+    volumes,
+)
+from nodeproof.scenario import (
+    partition as partition_fault,
+)
+from nodeproof.scenario import swap as paging
 from nodeproof.scenario.expectations import Expectation
 from nodeproof.scenario.lab import check_not_due
 from nodeproof.scenario.node import Node
+from nodeproof.session import markers
 from nodeproof.session.judging import close
+from nodeproof.session.options import Options
 from nodeproof.session.provider import (
     LabOpener,
     LabProvider,
@@ -35,11 +64,18 @@ from nodeproof.session.provider import (
     SharedZone,
     WorkerLab,
 )
+from nodeproof.session.scenario_source import claim_ids
 from nodeproof.session.sharing import Retries, Retry, SharedLab, Throttle
+from tests import conftest
+from tests.conftest import GIB, pytest_xdist_auto_num_workers
 from tests.fakes import fake_lab
+from tests.shared_lock import alone, beside_others
 from tests.unit.histories import CUT_T, GRACE_S, configuration, partition
 from tests.unit.sample_checks import CLAIM, UNKNOWN
-from tests.waiting import throughout
+from tests.waiting import eventually, throughout
+
+# A scenario's session: its needs, expectations, late events, and the labs of a worker.
+
 
 # Needs of a scenario: a misspelt one is never ignored
 
@@ -259,8 +295,8 @@ def test_watcher_before_a_restart_must_watch_again(
 ) -> None:
     api = CountedApi()
     settling = Settling(lab_of(api))
-    for needs, watches in scenarios:
-        settling.begin(needs)
+    for required, watches in scenarios:
+        settling.begin(required)
         api.pods = watches
         with pytest.raises(Problem, match=message) if message else nullcontext():
             settling.end()
@@ -400,3 +436,506 @@ def test_unusable_zone_is_abandoned_for_a_lab(labs: Labs, provider: LabProvider)
     labs.is_zone_usable = False
     assert isinstance(provider.get(lab_requirements()), OwnLab)
     assert labs.log[1:] == ["zone excluded", "zone given back", "lab ready"]
+
+
+# A scenario's claims, faults, standing faults and features, from its source and markers.
+
+
+Scenario = Callable[..., object]
+
+
+def scenario_of(tmp_path: Path, source: str) -> Scenario:
+    """Return the function `test_it` of a file with this source."""
+    path = tmp_path / "test_scenario.py"
+    path.write_text(textwrap.dedent(source))
+    spec = importlib.util.spec_from_file_location(f"scenario_{abs(hash(source))}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    scenario: Scenario = module.test_it
+    return scenario
+
+
+def test_claims_are_in_source_order_and_named_once(tmp_path: Path) -> None:
+    source = """
+        def test_it(lab, claim):
+            claim("b.one").expect(lab)
+            for pod in lab:
+                claim("a.two").never(pod)
+            claim("b.one").expect_later(lab)
+    """
+    assert claim_ids(scenario_of(tmp_path, source)) == ("b.one", "a.two")
+
+
+def test_claims_of_called_functions_of_the_file_count(tmp_path: Path) -> None:
+    source = """
+        def test_it(lab, claim):
+            expect_eviction(lab, claim)
+
+        def expect_eviction(lab, claim):
+            claim("a.evicted").expect(lab)
+            [expect_event(claim) for _ in lab]
+
+        def expect_event(claim):
+            claim("a.event").expect(None)
+
+        def test_other(lab, claim):
+            claim("a.other").expect(lab)
+    """
+    assert claim_ids(scenario_of(tmp_path, source)) == ("a.evicted", "a.event")
+
+
+@pytest.mark.parametrize(
+    "call", ["claim(name)", "claim()", 'claim(f"a.{name}")', 'claim(id="a.b")', "claim(*name)"]
+)
+def test_id_that_is_no_literal_is_refused_with_its_line(tmp_path: Path, call: str) -> None:
+    scenario = scenario_of(tmp_path, f"\ndef test_it(lab, claim, name):\n    {call}.expect(lab)\n")
+    with pytest.raises(Problem, match="must be a string literal") as caught:
+        claim_ids(scenario)
+    assert str(tmp_path / "test_scenario.py:3") in caught.value.line
+
+
+def of_two_kinds(lab: Lab, judge: Judge) -> None:
+    cut = partition_fault(lab.target)
+    with lab.inject(cut):
+        also(lab)
+    assert judge
+
+
+def also(lab: Lab) -> None:
+    for make in (lambda: paging(lab.target), lambda: faults.outage(*lab.nodes())):
+        lab.inject(make())
+    if lab.quiet_s > 1:
+        also(lab)
+
+
+def of_none(lab: Lab) -> None:
+    lab.history()
+
+
+def test_faults_of_a_scenario_are_found_in_its_source_and_calls(
+    request: pytest.FixtureRequest,
+) -> None:
+    module = request.node.getparent(pytest.Module)
+    two, none = (
+        pytest.Function.from_parent(module, name=f.__name__, callobj=f) for f in (of_two_kinds, of_none)
+    )
+    assert markers.fault_names(two) == ("outage", "partition", "swap")
+    assert markers.fault_names(none) == ()
+
+
+def upgrades(lab: Lab) -> None:
+    lab.inject(faults.upgrade("kube-scheduler", lab.upgrade_version))
+
+
+def test_upgrade_needs_its_option(request: pytest.FixtureRequest) -> None:
+    module = request.node.getparent(pytest.Module)
+    item = pytest.Function.from_parent(module, name="upgrades", callobj=upgrades)
+    options = Options("process", "fast", kind="process")
+    reason = ("lab-lacks", "it upgrades the control plane: use --upgrade-to")
+    assert markers.why_unprovable(item, options) == reason
+    options = replace(options, overrides=replace(NO_OVERRIDES, upgrade_to="v1.37.2"))
+    assert markers.why_unprovable(item, options) is None
+
+
+few, standing_swap = standing(kubelet_settings, maxPods=40), standing(swap, 256)
+
+
+@needs(faulted=1)
+@standing_swap
+@few
+def pages() -> None: ...
+
+
+@needs(faulted=1)
+@standing_swap
+@standing(kubelet_settings, maxPods=40)
+def pages_too() -> None: ...
+
+
+@needs(faulted=1)
+@few
+@standing_swap
+def in_another_order() -> None: ...
+
+
+@standing_swap
+def without_affected_nodes() -> None: ...
+
+
+@needs(faulted=1)
+@standing(swap, 256, 1)
+def misspelled() -> None: ...
+
+
+@needs(faulted=1)
+@standing(volumes)
+def of_volumes() -> None: ...
+
+
+def own_constructor(node: str) -> Fault:
+    return swap(node)
+
+
+@needs(faulted=1)
+@standing(own_constructor)
+def by_own_constructor() -> None: ...
+
+
+def plain() -> None: ...
+
+
+def item(request: pytest.FixtureRequest, function: object) -> pytest.Function:
+    module = request.node.getparent(pytest.Module)
+    return pytest.Function.from_parent(module, name=function.__name__, callobj=function)  # type: ignore[attr-defined]
+
+
+def test_standing_faults_are_injected_and_shown_in_source_order(request: pytest.FixtureRequest) -> None:
+    faults = [make("node-1") for make in markers.standing(item(request, pages))]
+    assert [(fault.name, fault.node) for fault in faults] == [
+        ("swap", "node-1"),
+        ("kubelet-settings", "node-1"),
+    ]
+    assert markers.fault_names(item(request, pages)) == ("kubelet_settings", "swap")
+    assert list(markers.describe_faults(markers.key(markers.standing(item(request, pages))))) == [
+        "swap size_mib=256 used_mib=0",
+        'kubelet-settings settings={"maxPods": 40}',
+    ]
+
+
+def test_same_standing_faults_have_the_same_key(request: pytest.FixtureRequest) -> None:
+    keys = [
+        markers.key(markers.standing(item(request, function)))
+        for function in (pages, pages_too, in_another_order, plain)
+    ]
+    assert keys[0] == keys[1] != keys[2]
+    assert keys[3] == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (without_affected_nodes, "faulted=1"),
+        (misspelled, "@standing"),
+        (of_volumes, "volumes is not a fault of a single node"),
+        (by_own_constructor, "own_constructor is not a fault of nodeproof.scenario"),
+    ],
+)
+def test_invalid_standing_fault_is_refused_before_the_start(
+    request: pytest.FixtureRequest, function: object, message: str
+) -> None:
+    with pytest.raises(Problem, match=message):
+        markers.check(item(request, function))
+
+
+class Collected:
+    """A plugin that stores the collected scenarios."""
+
+    def __init__(self) -> None:
+        self.items: list[pytest.Item] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.items = list(session.items)
+
+
+def collect(*arguments: str) -> list[pytest.Item]:
+    collector = Collected()
+    command = ["--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    assert pytest.main(command, plugins=[collector]) == 0
+    return collector.items
+
+
+@pytest.fixture
+def shutdown() -> str:
+    return str(scenarios_dir() / "shutdown")
+
+
+def test_machine_marker_selects_what_a_process_lab_lacks(shutdown: str) -> None:
+    chosen, all_of_them = collect("-m", "machine", shutdown), collect(shutdown)
+    lacking = [item.nodeid for item in all_of_them if markers.lacks_features(item, PROCESS.features)]
+    assert [item.nodeid for item in chosen] == lacking
+    assert 0 < len(lacking) < len(all_of_them)
+    assert not any(markers.lacks_features(item, LIBVIRT.features) for item in chosen)
+
+
+@pytest.mark.parametrize(
+    ("claims", "needed", "is_for_machines"),
+    [
+        (True, {"features": ("systemd",)}, True),
+        (True, {"features": ("power",)}, False),
+        (False, {"features": ("systemd",)}, False),
+        (True, {"features": ("wings",)}, False),
+    ],
+)
+def test_non_scenario_and_impossible_scenario_are_left_alone(
+    claims: bool, needed: dict[str, Any], is_for_machines: bool
+) -> None:
+    assert markers.needs_machine(marked(needed, claims)) is is_for_machines
+
+
+def test_skew_marker_selects_by_the_area_of_claims() -> None:
+    folder, claims = str(scenarios_dir()), catalogue.load()
+    areas = {
+        item.nodeid: {claims[claim].area for claim in markers.declared(item)} for item in collect(folder)
+    }
+    chosen = {item.nodeid for item in collect("-m", "skew", folder)}
+    assert chosen == {nodeid for nodeid, names in areas.items() if names & markers.SKEWED_AREAS}
+    assert set[str]().union(*areas.values()) >= markers.SKEWED_AREAS
+
+
+def marked(needed: dict[str, Any], claims: bool = True) -> pytest.Item:
+    """Return an item with these needs."""
+    marks = {"claims": pytest.mark.claims("a.b").mark} if claims else {}
+    marks["needs"] = pytest.mark.needs(**needed).mark
+    own = {"get_closest_marker": marks.get, "iter_markers": lambda _name: ()}
+    return cast(pytest.Item, SimpleNamespace(nodeid="test_it.py::test_it", **own))
+
+
+@pytest.mark.parametrize(
+    ("needed", "options", "size", "missing"),
+    [
+        ({"nodes": 5}, {}, Size(5, 1), ""),
+        ({"nodes": 9, "zones": 3}, {}, Size(9, 3), ""),
+        ({"nodes": 9, "zones": 3}, {"nodes": 12, "zones": 3}, Size(12, 3), ""),
+        ({"nodes": 101}, {}, Size(101, 1), "at most 100"),
+        ({"nodes": (20, 3)}, {}, Size(23, 2, (20, 3)), ""),
+        ({"nodes": (20, 3)}, {"nodes": 23}, Size(23, 2), "zones of 20, 3 nodes"),
+        ({"nodes": (20, 3)}, {"zones": 2}, Size(23, 2), "zones of 20, 3 nodes"),
+        ({"nodes": 3}, {"nodes": 2}, Size(2, 1), "it needs 3 nodes"),
+        ({"zones": 3, "nodes": 6}, {"zones": 2}, Size(6, 2), "it needs 3 zones"),
+        ({"faulted": 1}, {"nodes": 1}, Size(1, 1), "lose its only one"),
+        ({"features": ("swap",)}, {}, Size(2, 1), "no swap"),
+        ({"profile": "documented"}, {}, Size(2, 1), "in profile documented only"),
+        ({"isolation": "cluster"}, {"zone": "zone-a"}, Size(2, 1), "a lab to itself"),
+    ],
+)
+def test_lab_size_and_missing_needs_follow_the_options(
+    needed: dict[str, Any], options: dict[str, Any], size: Size, missing: str
+) -> None:
+    run_options = Options("process", "fast", kind="process", **options)
+    item = marked(needed)
+    assert markers.size(markers.needs(item), run_options) == size
+    reason = markers.why_unprovable(item, run_options)
+    assert missing in reason[1] if reason and missing else not reason and not missing
+
+
+# Retries of scenarios that stayed open because of the host's load, without a lab.
+
+
+RUN_TIMEOUT_S = 300.0
+SCENARIOS = """
+import pathlib
+
+import pytest
+
+from nodeproof.model.problem import HostTooLoaded, Problem
+from nodeproof.plugin import Judge
+from nodeproof.scenario import claims
+
+TRIES = pathlib.Path(__file__).with_name("tries")
+
+
+def count(name):
+    with TRIES.open("a") as out:
+        print(name, file=out)
+    return TRIES.read_text().split().count(name)
+
+
+@claims("cordon.taint")
+def test_loaded(judge: Judge) -> None:
+    count("loaded")
+    raise HostTooLoaded("a stall", "host", "retry")
+
+
+@claims("cordon.display")
+def test_loaded_once(judge: Judge) -> None:
+    if count("loaded_once") == 1:
+        raise HostTooLoaded("a stall", "host", "retry")
+    raise Problem("another reason", "host", "")
+
+
+@claims("heartbeat.lease-interval")
+def test_other(judge: Judge) -> None:
+    count("other")
+"""
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+def test_loaded_scenarios_are_retried_at_the_end_of_the_run(workers: str, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(SCENARIOS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    run = tmp_path / "run"
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", workers, f"--run={run}", "test_it.py"]
+    output = proc.run(argv, timeout_s=RUN_TIMEOUT_S, cwd=tmp_path, check=False).stdout
+    tries = (tmp_path / "tries").read_text().split()
+    assert sorted(tries[:3]) == ["loaded", "loaded_once", "other"]
+    assert sorted(tries[3:5]) == ["loaded", "loaded_once"]
+    assert tries[5:] == ["loaded"]
+    assert "3 rerun" in output
+    codes = {row["claim"]: row["code"] for row in json.loads((run / "verdicts.json").read_text())}
+    assert codes == {
+        "cordon.taint": "host-too-loaded",
+        "cordon.display": "gap",
+        "heartbeat.lease-interval": "gap",
+    }
+    assert len(list((run / rundir.TOO_LOADED).iterdir())) == 3
+    assert (run / rundir.BUSIEST).exists()
+
+
+STOPS_EARLY = """
+import pytest
+
+from nodeproof.model.problem import HostTooLoaded, Problem
+
+
+def test_stops(claim):
+    claim("cordon.taint")
+    raise Problem("stop", "here", "")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_is_retried(claim, number):
+    claim("cordon.display")
+    raise HostTooLoaded("a stall", "host", "retry")
+"""
+
+
+def test_retries_do_not_wait_for_a_worker_that_stopped_early(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(STOPS_EARLY)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2", "-x", "test_it.py"]
+    ended = proc.run([*argv, f"--run={tmp_path / 'run'}"], timeout_s=RUN_TIMEOUT_S, cwd=tmp_path, check=False)
+    assert ended.status == 2, ended.stdout
+    assert "stopping after 1 failures" in ended.stdout
+
+
+# Tests with labs: the number of workers, parallel and exclusive tests, and retries on a loaded host.
+
+
+def config_for(kind: str) -> pytest.Config:
+    """Return pytest's configuration of contract tests on this kind."""
+    options: dict[str, Any] = {"shipped": False, "contract_lab": kind}
+    config = SimpleNamespace(
+        getoption=lambda name, default=None: options.get(name, default), args=["tests/contract"]
+    )
+    return cast(pytest.Config, config)
+
+
+@pytest.mark.parametrize("kind", [LIBVIRT.name, VAGRANT.name])
+@pytest.mark.parametrize(
+    ("has_kvm", "cores", "gib", "workers"),
+    [(True, 2, 24, 2), (True, 8, 24, 4), (True, 8, 4, 1), (False, 2, 24, 1), (False, 8, 24, 4)],
+)
+def test_lab_workers_follow_cores_and_kvm(
+    kind: str, has_kvm: bool, cores: int, gib: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conftest, "runs_on_kvm", lambda *_arguments: has_kvm)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": gib * GIB, "SC_PAGE_SIZE": 1}.__getitem__)
+
+    assert pytest_xdist_auto_num_workers(config_for(kind)) == workers
+
+
+SOON_S, NOT_YET_S = 5.0, 0.2
+
+
+def test_tests_run_in_parallel(tmp_path: Path) -> None:
+    with beside_others(tmp_path / "turns"), beside_others(tmp_path / "turns"):
+        pass
+
+
+def test_exclusive_test_waits_for_running_tests_and_precedes_later_ones(tmp_path: Path) -> None:
+    turns, came = tmp_path / "turns", list[str]()
+
+    def by_itself() -> None:
+        with alone(turns):
+            came.append("alone")
+
+    def later() -> None:
+        with beside_others(turns):
+            came.append("later")
+
+    with ThreadPoolExecutor(2) as pool:
+        with beside_others(turns):
+            first = pool.submit(by_itself)
+            assert not eventually(first.done, NOT_YET_S)
+            second = pool.submit(later)
+            assert not eventually(second.done, NOT_YET_S)
+        first.result(SOON_S)
+        second.result(SOON_S)
+    assert came == ["alone", "later"]
+
+
+TOP = Path(__file__).resolve().parents[2]
+TESTS = '''
+import pathlib
+import pytest
+
+LOG = pathlib.Path(__file__).with_name("log")
+
+
+def tell(what):
+    with LOG.open("a") as out:
+        print(what, file=out)
+    return LOG.read_text().split().count(what)
+
+
+@pytest.fixture(scope="session")
+def lab():
+    tell("up")
+    yield
+    tell("down")
+
+
+def test_before(lab):
+    pass
+
+
+def test_said(lab):
+    if tell("said") == 1:
+        print("claim  unproven: host-too-loaded  x1")
+        pytest.fail("another label")
+
+
+def test_compared(lab):
+    assert ("host-too-loaded" if tell("compared") == 1 else "conforms") == "conforms"
+
+
+def test_never(lab):
+    tell("never")
+    assert "host-too-loaded" == "conforms"
+
+
+def test_other(lab):
+    """It fails for another reason, though its source mentions host-too-loaded."""
+    tell("other")
+    assert "deviates" == "conforms"
+
+
+def test_last(lab):
+    print("claim  unproven: host-too-loaded  x1")
+'''
+
+
+@pytest.fixture(scope="module", params=[(), ("-n1",)], ids=["one process", "a worker"])
+def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str]:
+    """Return the tests in the order in which they ran, and pytest's output."""
+    folder = tmp_path_factory.mktemp("loaded")
+    (folder / "test_loaded.py").write_text(TESTS)
+    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder)]
+    argv = [sys.executable, "-m", "pytest", *options, *request.param, str(folder)]
+    output = proc.run(argv, timeout_s=RUN_TIMEOUT_S, cwd=TOP, check=False).stdout
+    return (folder / "log").read_text().split(), output
+
+
+def test_failed_test_is_retried_once_on_a_new_lab(ended: tuple[list[str], str]) -> None:
+    calls, output = ended
+    again = [["down", "up", what] for what in ("said", "compared", "never")]
+    assert calls == ["up", *(word for what in again for word in (what[-1], *what)), "other", "down"]
+    assert "2 failed, 4 passed" in output
+
+
+def test_only_retried_tests_are_listed(ended: tuple[list[str], str]) -> None:
+    lines = [line for line in ended[1].splitlines() if "tried once more on new labs" in line]
+    assert [line.rpartition("::")[2] for line in lines] == ["test_compared", "test_never", "test_said"]

@@ -1,22 +1,28 @@
-"""Counts, orders and weights of events between two moments, and what leaves them open."""
+"""Repeated events: counts, orders and weights, bursts, and doubling waits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 import pytest
 
 from nodeproof.checks import moments
 from nodeproof.checks.judge import judge
-from nodeproof.checks.moments import find, occurrences, recording_began
-from nodeproof.checks.repeated import counted, writes_more_than
+from nodeproof.checks.moments import cordoned, created, find, occurrences, recording_began, uncordoned
+from nodeproof.checks.repeated import counted, doubled, in_bursts, writes_more_than
 from nodeproof.checks.timing import in_order
+from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.verdict import Measured
+from nodeproof.model.window import WindowContext
 from nodeproof.sources.audit import audit
 from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, configuration, wall
 from tests.unit.sample_checks import CLAIM, CUT, TAINTED, UNKNOWN, assert_verdict, run
+
+# Counts, orders and weights of events between two moments, and what leaves them open.
+
 
 SINCE_T, UNTIL_T, COLLECTED_T = 10.0, 20.0, 30.0
 CORDONED, UNCORDONED = moments.cordoned(NODE), moments.uncordoned(NODE)
@@ -410,3 +416,288 @@ def test_moment_without_a_change_is_refused() -> None:
         run(odd, weighing(4, 4).fence(30.0))
     with pytest.raises(ValueError, match="times must be positive"):
         writes_more_than(STATUS_REPORTED, RENEWED, 0, after=RENEWED, until=RENEWED)
+
+
+# Bursts of tries: conforming and other histories, and ambiguous ones.
+
+
+STEP_S, PERIOD_S = 0.02, 2.05
+PUT, GET = audit(verb="update", resource="leases"), audit(verb="get", resource="leases")
+PERIOD = windows.formula("period", "R", "R - slack", "1.04R + 0.5 + slack")
+ENDS = {"after": cordoned(NODE), "until": uncordoned(NODE)}
+FIVE = ("put",) * 5
+TEN = (*FIVE, "get", *FIVE)
+BEGIN_AT = (9.5, 11.6, 13.7, 15.8, 17.9, 19.98)
+"""The first and the last burst are cut off by an end."""
+
+
+def bursting(
+    burst: Sequence[str] = FIVE,
+    begin_at: Sequence[float] = BEGIN_AT,
+    *,
+    odd: Sequence[str] | None = None,
+    collected_t: float = COLLECTED_T,
+    unsure: str = "",
+    also: Sequence[float] = (),
+) -> Story:
+    """Record bursts of requests, `odd` as the third; a node is cordoned from `SINCE_T` to `UNTIL_T`."""
+    story = Story()
+    for t, on in ((SINCE_T, True), (UNTIL_T, False)):
+        story.cordon(t, on=on)
+    for number, begin_t in enumerate(begin_at):
+        for place, what in enumerate(odd if odd is not None and number == 2 else burst):
+            story.tell(what, begin_t + place * STEP_S, by=(PUT if what == "put" else GET).by)
+    story.tell("put", *also, by=PUT.by)
+    for source in (PUT, GET):
+        story.say(collected_t, "heard", by=source.by, error_s=0.0, unsure=unsure, node="", boot_id="")
+    return story.fence(collected_t + 1)
+
+
+def fives(at_least: int = 3, times: int = 5) -> Check:
+    return in_bursts((PUT.request, times), apart=PERIOD, at_least=at_least, **ENDS)
+
+
+def tens(at_least: int = 3) -> Check:
+    parts = ((PUT.request, 5), (GET.request, 1), (PUT.request, 5))
+    return in_bursts(*parts, apart=PERIOD, at_least=at_least, **ENDS)
+
+
+def test_bursts_of_the_expected_size_conform() -> None:
+    assert_verdict(run(fives(), bursting()), "conforms", "4 bursts of 5 x told(")
+    assert_verdict(run(tens(), bursting(TEN)), "conforms", "4 bursts of 5 x told(", ", 1 x told(")
+
+
+@pytest.mark.parametrize("times", [3, 4, 6])
+def test_bursts_of_fewer_or_more_deviate(times: int) -> None:
+    assert_verdict(
+        run(fives(), bursting(("put",) * times)), "deviates", f"a burst of {times} x", "expected 5 x"
+    )
+    assert_verdict(run(fives(), bursting(odd=("put",) * times)), "deviates", f"a burst of {times} x")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        FIVE * 2,
+        (*FIVE, "get", *FIVE[1:]),
+        (*FIVE, "get", *FIVE, "put"),
+        ("get", *FIVE),
+        (*FIVE[1:], "get", *FIVE, "put"),
+        (*FIVE, "get", "get", *FIVE),
+    ],
+    ids=["no look", "fewer after it", "more after it", "none before it", "another order", "two looks"],
+)
+def test_bursts_with_other_events_deviate(odd: Sequence[str]) -> None:
+    assert_verdict(run(tens(), bursting(TEN, odd=odd)), "deviates", "a burst of")
+
+
+@pytest.mark.parametrize(
+    ("begin_at", "word"),
+    [
+        ((11.0, 12.5, 14.6, 16.7, 18.8), "from one burst to the next"),
+        ((11.0, 13.05, 15.1, 16.6, 18.65), "from one burst to the next"),
+        ((15.0, 17.05, 19.1), "no tries for"),
+        ((11.0, 13.05, 15.1), "no tries for"),
+        ((11.0, 13.05, 16.1, 18.15), "no tries for"),
+        ((), "no tries for"),
+    ],
+)
+def test_bursts_too_close_too_late_or_stopping_deviate(begin_at: Sequence[float], word: str) -> None:
+    assert_verdict(run(fives(), bursting(begin_at=begin_at)), "deviates", word)
+
+
+def test_long_silence_deviates_despite_slack() -> None:
+    loaded = WindowContext(configuration(), 1.5)
+    assert_verdict(run(fives(), bursting(begin_at=(17.0,)), loaded), "deviates", "no tries for 7.0 s")
+
+
+def test_burst_cut_off_by_an_end_is_ignored() -> None:
+    """Half of it is before the first moment, or too near to it to tell."""
+    for cut_t in (9.94, 10.1):
+        begin_at = (cut_t, *(cut_t + number * PERIOD_S for number in range(1, 5)))
+        assert_verdict(run(fives(4), bursting(begin_at=begin_at)), "conforms", "4 bursts")
+        assert_verdict(run(fives(5), bursting(begin_at=begin_at)), "unproven: gap", "4 complete bursts")
+
+
+def test_ambiguous_pause_proves_nothing() -> None:
+    """Its two parts are as large as one burst."""
+    odd = bursting(begin_at=(10.5, 15.7, 17.8), also=(12.6, 12.62, 13.62, 13.64, 13.66))
+    assert_verdict(run(fives(), odd), "unproven: host-too-loaded", "are one burst")
+
+
+def test_bursts_too_large_or_too_frequent_in_any_split_deviate() -> None:
+    odd = bursting(begin_at=(10.5, 12.6, 13.6, 15.7, 17.8))
+    assert_verdict(run(fives(), odd), "deviates", "a burst of 10 x")
+    often = bursting(begin_at=[9.5 + 1.03 * number for number in range(11)])
+    assert_verdict(run(fives(), often), "deviates", "a burst of")
+
+
+def test_incomplete_source_proves_only_its_messages() -> None:
+    assert_verdict(run(fives(), bursting(unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(fives(), bursting(collected_t=19.0)), "unproven: gap", "too early")
+    assert_verdict(run(fives(), bursting(begin_at=(), unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(fives(), bursting(FIVE[1:], unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(fives(), bursting(FIVE[1:])), "deviates", "a burst of 4 x")
+
+
+def test_uncollected_source_or_missing_anchor_proves_nothing() -> None:
+    other = audit(verb="delete").request
+    unheard = in_bursts((PUT.request, 5), (other, 1), apart=PERIOD, at_least=3, **ENDS)
+    assert_verdict(run(unheard, bursting(begin_at=())), "unproven: gap", "was not read")
+    never = in_bursts((PUT.request, 5), apart=PERIOD, at_least=3, after=UNKNOWN, until=uncordoned(NODE))
+    assert_verdict(run(never, bursting()), "unproven: no-anchor")
+
+
+def test_gap_at_an_end_proves_nothing() -> None:
+    story = Story().cordon(SINCE_T).gap(12.0, 13.0, "nodes").cordon(UNTIL_T, on=False)
+    assert_verdict(run(fives(), story.fence(COLLECTED_T)), "unproven: gap", "had a gap")
+
+
+def test_window_that_also_fits_half_or_double_proves_nothing() -> None:
+    assert_verdict(run(fives(), bursting(), WindowContext(configuration(), 1.5)), "unproven: host-too-loaded")
+    wide = windows.formula("period", "R", "R - slack", "3R + slack")
+    assert_verdict(
+        run(in_bursts((PUT.request, 5), apart=wide, at_least=3, **ENDS), bursting()), "unproven: scaled"
+    )
+
+
+def test_stall_inside_a_burst_excuses_its_two_halves() -> None:
+    story = bursting(begin_at=(10.5, 12.6, 17.9), also=(14.4, 14.42, 15.82, 15.84, 15.86))
+    assert judge(CLAIM, fives(), story.history(), configuration()).label == "deviates"
+    story.say(15.0, "stall", late_s=0.5)
+    assert judge(CLAIM, fives(), story.history(), configuration()).label == "unproven: host-too-loaded"
+
+
+def test_bursts_of_an_unwatched_resource_are_refused() -> None:
+    story = Story(resources=("nodes", "pods", "leases"))
+    with pytest.raises(LookupError, match="not recorded: events"):
+        run(
+            in_bursts((created("events", "a"), 5), apart=PERIOD, at_least=3, **ENDS), story.fence(COLLECTED_T)
+        )
+
+
+@pytest.mark.parametrize("parts", [(), ((PUT.request, 0),)])
+def test_empty_burst_is_refused(parts: Sequence[tuple[object, int]]) -> None:
+    with pytest.raises(ValueError, match="each burst needs at least one event"):
+        in_bursts(*parts, apart=PERIOD, at_least=1, **ENDS)  # type: ignore[arg-type]
+
+
+# Doubling waits: conforming and other histories, and ambiguous ones.
+
+
+CREATIONS = audit(verb="create", resource="nodes")
+TRIES_SINCE_T, TRIES_UNTIL_T, TRIES_COLLECTED_T = 10.0, 48.0, 60.0
+GROWING = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+TRIED = (*GROWING, 7.0, 7.0, 7.0)
+
+
+def trying(
+    waits: Sequence[float] = TRIED,
+    *,
+    first_t: float = TRIES_SINCE_T + 0.1,
+    collected_t: float = TRIES_COLLECTED_T,
+    unsure: str = "",
+) -> Story:
+    """Record tries with these waits, and their collection; a node is cordoned from `SINCE_T` to `UNTIL_T`."""
+    story = Story()
+    for t, on in ((TRIES_SINCE_T, True), (TRIES_UNTIL_T, False)):
+        story.cordon(t, on=on)
+    story.tell("create", *accumulate([first_t, *waits]), by=CREATIONS.by)
+    story.say(collected_t, "heard", by=CREATIONS.by, error_s=0.0, unsure=unsure, node="", boot_id="")
+    return story.fence(collected_t + 1)
+
+
+def doubling(
+    at_least: int = 8,
+    first_s: float = 0.2,
+    most_s: float = 7.0,
+    takes_s: float = 1.0,
+    event: Moment = CREATIONS.request,
+) -> Check:
+    ends = {"after": cordoned(NODE), "until": uncordoned(NODE)}
+    return doubled(event, first_s, most_s, takes_s=takes_s, at_least=at_least, **ends)
+
+
+def test_doubling_waits_up_to_the_maximum_conform() -> None:
+    verdict = run(doubling(), trying())
+    assert_verdict(verdict, "conforms", "waits of 0.200, 0.400, 0.800, 1.600, 3.200, 6.400, 7.000, 7.000")
+    assert verdict.measured == Measured(9.0, "waits")
+
+
+def test_duration_of_a_try_is_tolerated() -> None:
+    assert_verdict(run(doubling(), trying([wait + 0.6 for wait in TRIED[:-1]])), "conforms")
+
+
+@pytest.mark.parametrize(
+    ("waits", "word"),
+    [
+        ((0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7.0, 7.0), "wait 3 "),
+        ((0.4, 0.8, 1.6, 3.2, 6.4, 7.0, 7.0, 7.0), "wait 4 "),
+        ((*GROWING, 12.8), "wait 7 "),
+        ((*GROWING[:5], 3.5, 3.5, 3.5), "wait 6 "),
+        ((7.0, 7.0, 7.0, 7.0), "wait 1 "),
+        ((*GROWING, 7.0, 7.0, 0.0), "wait 9 "),
+        ((0.2, 0.4, 0.6, 0.8, 1.0, 1.2), "wait 4 "),
+    ],
+    ids=["from half", "from double", "to double", "to half", "all the longest", "twice", "by addition"],
+)
+def test_other_waits_deviate(waits: Sequence[float], word: str) -> None:
+    assert_verdict(run(doubling(), trying(waits)), "deviates", word)
+
+
+def test_tries_that_stop_deviate() -> None:
+    assert_verdict(
+        run(doubling(), trying(GROWING)), "deviates", "occurred 7 times", "none in the last 25.3 s"
+    )
+    assert_verdict(run(doubling(), trying(first_t=TRIES_UNTIL_T + 1)), "deviates", "occurred 0 times")
+
+
+def test_too_few_tries_that_continue_prove_nothing() -> None:
+    assert_verdict(run(doubling(12), trying()), "unproven: gap", "need 13")
+
+
+def test_incomplete_source_of_tries_proves_only_its_messages() -> None:
+    assert_verdict(run(doubling(), trying(unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(doubling(), trying(collected_t=47.0)), "unproven: gap", "too early")
+    assert_verdict(run(doubling(), trying(GROWING, unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(doubling(), trying((7.0, 7.0), unsure="a line was torn")), "unproven: gap", "torn")
+    assert_verdict(run(doubling(), trying((7.0, 7.0))), "deviates", "wait 1 ")
+
+
+def test_uncollected_tries_or_missing_anchor_prove_nothing() -> None:
+    other = doubling(event=audit(verb="delete").request)
+    assert_verdict(run(other, trying()), "unproven: gap", "was not read")
+    never = doubled(CREATIONS.request, 0.2, 7, takes_s=1, at_least=8, after=UNKNOWN, until=uncordoned(NODE))
+    assert_verdict(run(never, trying()), "unproven: no-anchor")
+
+
+def test_gap_at_an_end_of_tries_proves_nothing() -> None:
+    story = Story().cordon(TRIES_SINCE_T).gap(20.0, 21.0, "nodes").cordon(TRIES_UNTIL_T, on=False)
+    story.tell("create", *accumulate([TRIES_SINCE_T + 0.1, *TRIED]), by=CREATIONS.by)
+    story.say(TRIES_COLLECTED_T, "heard", by=CREATIONS.by, error_s=0.0, unsure="", node="", boot_id="")
+    assert_verdict(run(doubling(), story.fence(TRIES_COLLECTED_T + 1)), "unproven: gap", "had a gap")
+
+
+def test_waits_that_also_fit_half_or_double_prove_nothing() -> None:
+    """Too few do not reach the maximum; tries that take longer than that prove nothing."""
+    assert_verdict(run(doubling(3), trying()), "unproven: scaled", "half or double")
+    assert_verdict(run(doubling(takes_s=7.5), trying()), "unproven: scaled")
+    assert_verdict(
+        run(doubling(), trying(), WindowContext(configuration(), 6.0)), "unproven: host-too-loaded"
+    )
+
+
+def test_stall_excuses_a_long_wait() -> None:
+    waits = (*GROWING[:5], 6.4 + 2.0, 7.0, 7.0)
+    story = trying(waits)
+    assert judge(CLAIM, doubling(), story.history(), configuration()).label == "deviates"
+    for t in (10.0, 30.0):
+        story.say(t, "stall", late_s=0.0)
+    story.say(20.0, "stall", late_s=1.2)
+    assert judge(CLAIM, doubling(), story.history(), configuration()).label == "unproven: host-too-loaded"
+
+
+@pytest.mark.parametrize(("first_s", "most_s"), [(0.0, 7.0), (7.0, 7.0), (8.0, 7.0)])
+def test_constant_waits_are_refused(first_s: float, most_s: float) -> None:
+    with pytest.raises(ValueError, match="need 0 < first_s < most_s"):
+        doubling(first_s=first_s, most_s=most_s)

@@ -1,20 +1,28 @@
-"""The site: its Node.js, its installation, and no telemetry."""
+"""Allure's site of a run, and the labels, links and categories in it."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import rundir, site
+from nodeproof.report import allure, digest, rundir, sections, site
+from nodeproof.report.digest import Since
+from nodeproof.report.sections import SECTIONS
 from tests.fakes import executable
 from tests.unit import synthetic_runs
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, tell
 from tests.unit.test_foreign_runs import served, status_of
+
+# The site: its Node.js, its installation, and no telemetry.
+
 
 ALLURE = """
 const fs = require("fs"), at = (name) => process.argv[process.argv.indexOf(name) + 1];
@@ -27,7 +35,7 @@ const app = '<script>keep()</script><div id="app"></div>';
 const tags = "</p>" + google + "\\n<script>\\ngtag('js');\\n</script>";
 fs.writeFileSync(at("--output") + "/index.html", `<body id="x"><p>nodeproof${tags}${app}`);
 """
-FACTS = replace(
+SITE_FACTS = replace(
     synthetic_runs.FACTS,
     ended="",
     components={"kubelet": {"path": "p", "version": "v1.36.3", "sha256": "0", "origin": "built here"}},
@@ -48,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     node = site.find_node()
     monkeypatch.setattr(site, "find_node", lambda: site.Node(node.program, (str(npm),)))
     folder = rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process"))
-    rundir.write_facts(folder, FACTS)
+    rundir.write_facts(folder, SITE_FACTS)
     return folder
 
 
@@ -63,21 +71,21 @@ def test_site_is_built_with_one_installation_and_without_analytics(run: Path, tm
     site.generate(run, messages.append, {})
     assert len(messages) == 1
     assert (tmp_path / "installs").read_text() == "x\n"
-    assert site.history(run, FACTS).read_text().count("\n") == 1
+    assert site.history(run, SITE_FACTS).read_text().count("\n") == 1
 
 
 def test_trend_covers_several_runs(run: Path) -> None:
     other = rundir.create(rundir.new_folder(run.parent, "fast", "process"))
-    rundir.write_facts(other, FACTS)
+    rundir.write_facts(other, SITE_FACTS)
     for folder in (run, other):
         site.generate(folder, print, {})
-    assert site.history(run, FACTS).read_text().count("\n") == 2
+    assert site.history(run, SITE_FACTS).read_text().count("\n") == 2
 
 
 def test_trend_is_limited_to_one_kind_of_lab_profile_and_settings(run: Path) -> None:
-    names = [site.history(run, replace(FACTS, profile=profile)).name for profile in ("fast", "a/../b")]
+    names = [site.history(run, replace(SITE_FACTS, profile=profile)).name for profile in ("fast", "a/../b")]
     assert names == ["allure-history-process-fast.jsonl", "allure-history-process-a-..-b.jsonl"]
-    assert site.history(run, replace(FACTS, overrides=("--set kubelet.maxPods=50",))).name not in names
+    assert site.history(run, replace(SITE_FACTS, overrides=("--set kubelet.maxPods=50",))).name not in names
 
 
 def test_quality_gate_requires_all_scenarios_and_no_failure(run: Path) -> None:
@@ -110,12 +118,12 @@ def test_failing_npm_is_a_problem_and_leaves_nothing_installed(
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
-        (FACTS.settings, "--node-monitor-grace-period=12s, a: b\\c"),
+        (SITE_FACTS.settings, "--node-monitor-grace-period=12s, a: b\\c"),
         (tuple("abcd"), "4 are not upstream's: the judged page lists them, under what ran"),
     ],
 )
 def test_first_page_shows_verdicts_and_settings(run: Path, settings: tuple[str, ...], shown: str) -> None:
-    rundir.write_facts(run, replace(FACTS, settings=settings))
+    rundir.write_facts(run, replace(SITE_FACTS, settings=settings))
     site.generate(run, print, {})
     variables = json.loads((run / site.CONFIG).read_text())["variables"]
     assert list(variables)[:4] == ["verdicts", "kubernetes", "lab", "profile"]
@@ -163,3 +171,104 @@ def test_recipe_is_locked_with_hashes_and_without_addresses() -> None:
     packages = json.loads((folder / "package-lock.json").read_text())["packages"]
     installed = [about for name, about in packages.items() if name]
     assert all("integrity" in about and "resolved" not in about for about in installed)
+
+
+# Labels, links and categories of Allure; titles of scenarios; since when a claim deviates.
+
+
+Json = Any
+CUT = "scenarios/partition/test_unreachable.py::test_a_cut_node_is_found"
+DETECTION, LEASE, CORDON = "monitoring.detection-time", "heartbeat.lease-interval", "cordon.not-a-condition"
+PLAIN = next(claim for claim, entry in CLAIMS.items() if not entry.drift and entry.status == "judged")
+
+
+def test_scenario_is_grouped_by_headings_claims_and_sentence() -> None:
+    labels = list(allure.labels(CUT, [LEASE, DETECTION, "own.claim"], CLAIMS))
+    values = {name: [value for key, value in labels if key == name] for name, _value in labels}
+    assert values["epic"] == ["Node heartbeats", "Node controller", "Not on the page: own"]
+    assert f"{CLAIMS[LEASE].statement} ({LEASE})" in values["feature"]
+    assert "own.claim" in values["feature"]
+    assert (values["story"], values["scenario"]) == (["A cut node is found"], [CUT])
+
+
+def test_links_lead_to_the_current_kubernetes_documentation() -> None:
+    links = dict(allure.links(["graceful-shutdown.event", "scheduling.max-pods", "own.x"]))
+    docs = "https://kubernetes.io/docs/concepts/"
+    assert {name: address.removeprefix(docs) for address, name in links.items()} == {
+        "Kubernetes: Graceful node shutdown": "cluster-administration/node-shutdown/#graceful-node-shutdown",
+        "Kubernetes: Resource capacity tracking": "architecture/nodes/#node-capacity",
+    }
+    assert all(section.address for section in SECTIONS)
+
+
+def test_new_deviations_have_their_own_category(tmp_path: Path) -> None:
+    names = [f"a.py::test_{letter}[/?]" for letter in "abcd"]
+    rows = [
+        (names[0], PLAIN, DEVIATES),
+        (names[1], DETECTION, DEVIATES),
+        (names[2], LEASE, DEVIATES),
+        (names[3], LEASE, DEVIATES),
+        (names[3], PLAIN, DEVIATES),
+        ("a.py::test_e", CORDON, CONFORMS),
+    ]
+    run = digest.read(tell(tmp_path / "run", rows))
+    earlier = {LEASE: Since((FACTS, FACTS)), PLAIN: Since((FACTS,)), DETECTION: Since((FACTS,))}
+    by_category = {
+        category["name"]: [matcher["labels"]["scenario"] for matcher in category["matchers"]]
+        for category in allure.deviation_categories(run, earlier, CLAIMS)
+    }
+    assert list(by_category) == [allure.NEW, allure.NEW_BESIDE_DRIFT, allure.STANDING]
+    for name, expected in zip(by_category, ([0, 3], [1], [2]), strict=True):
+        assert [
+            [bool(re.search(pattern, other)) for other in names].index(True) for pattern in by_category[name]
+        ] == expected
+
+
+def test_claim_shows_since_when_it_deviates(tmp_path: Path) -> None:
+    def night(day: int, verdict: Any, **changed: Any) -> Path:
+        facts = replace(FACTS, began=f"2026-11-{day}T02:00:00+00:00", **changed)
+        return tell(tmp_path / f"night-{day}", [(CUT, DETECTION, verdict)], facts)
+
+    night(10, DEVIATES)
+    night(11, CONFORMS, kubernetes_version="v1.35.0")
+    night(12, DEVIATES, kubernetes_version="v1.36.0")
+    night(13, GAP)
+    night(14, CONFORMS, profile="documented")
+    (night(15, CONFORMS) / "verdicts.json").write_text("{")
+    (night(16, CONFORMS) / "run.json").write_text("[]")
+    night(17, DEVIATES)
+    night(18, CONFORMS, overrides=("--set kubelet.maxPods=50",))
+    run = night(19, DEVIATES)
+    night(20, CONFORMS)
+    run_digest = digest.read(run)
+    assert run_digest.facts is not None
+    histories = digest.deviating_since(run, run_digest.facts, run_digest.rows)
+    assert {claim: str(history) for claim, history in histories.items()} == {
+        DETECTION: "since 2026-11-12 02:00 UTC (run night-12, Kubernetes v1.36.0), in 3 consecutive runs; "
+        "last conformed on 2026-11-11 02:00 UTC (run night-11, Kubernetes v1.35.0)"
+    }
+
+
+def test_first_deviation_is_marked_as_new(tmp_path: Path) -> None:
+    run = tell(tmp_path / "b", [(CUT, DETECTION, DEVIATES), (CUT, LEASE, CONFORMS)])
+    run_digest = digest.read(run)
+    assert run_digest.facts is not None
+    (history,) = digest.deviating_since(run, run_digest.facts, run_digest.rows).values()
+    assert (history.is_new, str(history)) == (True, "since this run; no earlier run here judged it")
+    tell(tmp_path / "a", [(CUT, DETECTION, CONFORMS)], replace(FACTS, began="2026-11-01T00:00:00+00:00"))
+    (history,) = digest.deviating_since(run, run_digest.facts, run_digest.rows).values()
+    assert str(history) == "since this run; last conformed on 2026-11-01 00:00 UTC (run a)"
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("kubectl_describes_a_node_as_the_api_has_it", "kubectl describes a node as the API has it"),
+        ("a_dead_nodes_volume_is_detached", "A dead node's volume is detached"),
+        ("a_node_whose_kube_proxy_is_gone", "A node whose kube-proxy is gone"),
+        ("a_node_has_noexecute[fd00::1]", "A node has NoExecute [fd00::1]"),
+        ("a_node[api_x::y] (its worker died)", "A node [api_x::y] (its worker died)"),
+    ],
+)
+def test_title_is_a_sentence(name: str, title: str) -> None:
+    assert sections.title(f"scenarios/test_a.py::TestB::test_{name}") == title

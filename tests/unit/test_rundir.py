@@ -1,0 +1,382 @@
+"""The folder of a run: its rows and exit codes, a run of an early version, and its recovery table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from nodeproof import cli
+from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.history import History
+from nodeproof.model.problem import Problem
+from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
+from nodeproof.report import allure, digest, recovery, rundir
+from nodeproof.report.digest import exit_code, named_claims, worst_by_claim
+from nodeproof.report.recheck import differences, recheck
+from nodeproof.report.recovery import Cell, Recovery
+from nodeproof.report.rundir import Row
+from tests.golden_runs import thawed_run
+from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, RESOURCES, TOLERATION_S, Story
+from tests.unit.histories import configuration as story_configuration
+from tests.unit.sample_checks import CLAIM, GRACE
+from tests.unit.synthetic_runs import (
+    CLAIMS,
+    CONFORMS,
+    DEVIATES,
+    FACTS,
+    FIXED,
+    GAP,
+    KNOWN,
+    configuration,
+    tell,
+)
+
+# Rows, exit codes and the run folder.
+
+
+Json = Any
+SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
+CONFIGURATION = configuration()
+
+
+def claim(claim_id: str, *constants: Constant) -> Claim:
+    return replace(CLAIM, id=claim_id, constants=constants)
+
+
+def row(claim_id: str, verdict: Verdict, scenario: str = "s.py::test_it") -> Row:
+    return rundir.row(claim(claim_id), scenario, verdict, CONFIGURATION)
+
+
+SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
+
+
+@pytest.mark.parametrize(
+    "verdict", [CONFORMS, DEVIATES, KNOWN, FIXED, GAP, SCALED, conforms("9 looks", None, Measured("up"))]
+)
+def test_rows_match_the_published_schema(verdict: Verdict) -> None:
+    rows = [rundir.row(claim("a.b", GRACE), "s.py::test_it", verdict, CONFIGURATION)]
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(rows)))
+    assert rows[0].keys() - {"reported"} == rundir.ROW_FIELDS
+    assert digest.verdict_of(rows[0]).label == verdict.label
+
+
+def test_row_of_mixed_versions_matches_the_published_schema() -> None:
+    mixed = replace(CONFIGURATION, node_versions={"node-1": "v1.35.0"}, upgraded_to="v1.37.2")
+    row = rundir.row(CLAIM, "s.py::test_it", replace(CONFORMS, kubelet_version="v1.35.0"), mixed)
+    jsonschema.Draft202012Validator(SCHEMA).validate([row])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "passed"},
+        {"code": "gap"},
+        {"verdict": "unproven"},
+        {"surprise": 1},
+        {"window": {"low_s": 1}},
+    ],
+)
+def test_schema_refuses_other_rows(change: dict[str, Json]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate([{**row("a.b", CONFORMS), **change}])
+
+
+def test_row_shows_known_drift_beside_a_conforming_verdict() -> None:
+    shown = rundir.row(claim("a.b", GRACE), "s.py::test_it", CONFORMS, CONFIGURATION)
+    assert shown["verdict"] == "conforms"
+    assert shown["page"] == {"agreement": "differs", "says": "40 s", "cluster": "50 s", "drift": ""}
+
+
+def test_constant_missing_in_the_catalogue_is_a_problem() -> None:
+    unknown = Constant("grace", "c", "r", "f", "s", ((">=1.40", 50.0),), 40.0, "pkg/x.go")
+    with pytest.raises(Problem, match=r"a\.b"):
+        rundir.row(claim("a.b", unknown), "s.py::test_it", CONFORMS, CONFIGURATION)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "options", "expected"),
+    [
+        ([CONFORMS], {}, 0),
+        ([CONFORMS], {"named": ["a.b"]}, 0),
+        ([SCALED], {}, 0),
+        ([SCALED], {"named": ["a.b"]}, 3),
+        ([GAP], {}, 3),
+        ([CONFORMS, GAP], {}, 3),
+        ([CONFORMS, SCALED], {"named": ["a.b"]}, 3),
+        ([GAP, DEVIATES, CONFORMS], {}, 1),
+        ([], {}, 3),
+        ([], {"named": ["a.b"]}, 3),
+        ([CONFORMS], {"is_whole": False}, 3),
+        ([DEVIATES], {"is_whole": False}, 1),
+        ([CONFORMS], {"is_whole": False, "abort_reason": "killed"}, 2),
+        ([CONFORMS], {"abort_reason": "no root"}, 2),
+        ([], {"abort_reason": "no root"}, 2),
+        ([GAP], {"abort_reason": "no root"}, 3),
+        ([GAP, DEVIATES], {"abort_reason": "no root"}, 1),
+        ([DEVIATES], {"selected": []}, 1),
+        ([KNOWN, CONFORMS], {"named": ["a.b"]}, 0),
+        ([FIXED], {"named": ["a.b"]}, 0),
+        ([KNOWN, DEVIATES], {}, 1),
+        ([KNOWN, GAP], {}, 3),
+        ([GAP], {"selected": []}, 0),
+    ],
+)
+def test_exit_code_follows_verdicts_and_end_of_the_run(
+    verdicts: list[Verdict], options: dict[str, Json], expected: int
+) -> None:
+    rows = [row("a.b", verdict) for verdict in verdicts]
+    assert exit_code(rows, **{"named": [], "selected": ["a.b"], **options}) == expected
+
+
+@pytest.mark.parametrize("arguments", ["-n 3 --claim a.b --claim=c.d", "--claim=c.d --claim a.b -x"])
+def test_selected_claims_are_read_from_the_command_line(arguments: str) -> None:
+    assert sorted(named_claims(FACTS, arguments.split())) == ["a.b", "c.d"]
+    shard = replace(FACTS, shard={"number": 1}, selected=("c.d",))
+    assert named_claims(shard, arguments.split()) == ["c.d"]
+    assert named_claims(replace(FACTS, command="pytest --claim a.b; pytest -x")) == ["a.b"]
+
+
+def test_worst_row_decides_a_claim() -> None:
+    rows = [row("a.b", verdict) for verdict in (CONFORMS, SCALED, GAP, DEVIATES, CONFORMS)]
+    for count, expected in enumerate(("conforms", "unproven", "unproven", "deviates", "deviates"), 1):
+        assert worst_by_claim(rows[:count])["a.b"]["verdict"] == expected
+    assert worst_by_claim(rows[:3])["a.b"]["code"] == "gap"
+
+
+def test_runs_started_in_one_second_get_separate_folders(tmp_path: Path) -> None:
+    runs = [rundir.create(rundir.new_folder(tmp_path / "out", "fast", "process")) for _ in range(5)]
+    assert len(set(runs)) == 5
+    assert all((run / "scenarios").is_dir() for run in runs)
+
+
+def test_slugs_are_readable_and_unique_per_node_id() -> None:
+    one, other = rundir.slug("a/b/test_x.py::test_y[1 2]"), rundir.slug("a/b/test_x.py::test_y[1-2]")
+    assert one.startswith("test-x-test-y-1-2-")
+    assert one != other
+    assert len(rundir.slug("x.py::" + "y" * 500)) < 120
+
+
+def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        run = rundir.create(rundir.new_folder(tmp_path, "fast", "process"))
+        rundir.point_latest(tmp_path, run)
+        assert (tmp_path / "latest").readlink() == Path(run.name)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_facts_survive_their_file(tmp_path: Path) -> None:
+    facts = replace(FACTS, quarantined=("node-9",), selected=("a.b",))
+    rundir.write_facts(tmp_path, facts)
+    assert rundir.read_facts(tmp_path) == facts
+    assert facts.duration_s == 362.0
+
+
+def test_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
+    rundir.write_json(tmp_path / "run.json", {**asdict(FACTS), "surprise": 1})
+    rundir.write_json(tmp_path / "verdicts.json", [{**row("a.b", CONFORMS), "surprise": 1}])
+    assert rundir.read_facts(tmp_path) == FACTS
+    assert len(rundir.read_verdicts(tmp_path)) == 1
+
+
+def test_run_whose_clock_was_set_back_has_duration_zero(tmp_path: Path) -> None:
+    rundir.write_facts(tmp_path, replace(FACTS, ended="2026-11-20T14:10:00+00:00"))
+    assert rundir.read_facts(tmp_path).duration_s == 0.0
+
+
+_UNKNOWN_CODE = json.dumps([{**row("a.b", GAP), "code": "moonlight"}])
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}", '[{"claim": "a.b"}]', _UNKNOWN_CODE])
+@pytest.mark.parametrize("name", ["run.json", "verdicts.json"])
+def test_invalid_file_of_the_run_is_named(tmp_path: Path, name: str, content: str | None) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    read = rundir.read_facts if name == "run.json" else rundir.read_verdicts
+    with pytest.raises(Problem) as caught:
+        read(tmp_path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "expected"), [(("one", "two"), "conforms"), (("one", "one"), "unproven")]
+)
+def test_skip_hides_only_a_conforming_judgment_of_its_own_scenario(
+    scenarios: tuple[str, str], expected: str
+) -> None:
+    rows = [
+        row("a.b", verdict, scenario) for scenario, verdict in zip(scenarios, (SCALED, CONFORMS), strict=True)
+    ]
+    assert worst_by_claim(rows)["a.b"]["verdict"] == expected
+
+
+# A run of an early version: every reader accepts it and reports its verdicts.
+
+
+LEASE, TAINT = "heartbeat.lease-interval", "taints.unreachable-noexecute"
+JUDGED_OTHERWISE = {(LEASE, "conforms", "unproven: gap")}
+"""Judged differently since a rule changed: a renewal from before the recording does not count."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run with two conforming scenarios, a deviating and an unproven one."""
+    return thawed_run("format-1", tmp_path / "before")
+
+
+def test_facts_and_verdicts_of_an_early_run_are_read(run: Path) -> None:
+    facts = rundir.read_facts(run)
+    assert (facts.lab, facts.profile, facts.shard, facts.merged) == ("process", "fast", None, ())
+    rows = rundir.read_verdicts(run)
+    jsonschema.validate(list(rows), SCHEMA)
+    assert rundir.merge_verdicts(run) == rows
+    assert digest.read(run).is_whole
+
+
+def test_results_without_a_scenario_label_are_found_by_their_test(run: Path) -> None:
+    nodeids = {json.loads(path.read_text())["scenario"] for path in run.glob("scenarios/*/judgments.json")}
+    assert allure.last_results(run / allure.RESULTS).keys() == nodeids
+
+
+def test_page_and_summary_of_an_early_run_show_deviations(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["page", str(run)]) == 0
+    page = (run / "site" / "page.html").read_text()
+    assert "1 of 20 renewals of node-1 lie outside" in page
+    assert "kube-controller-manager killed by SIGKILL" in page
+    assert cli.main(["summary", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert "## Kubernetes `v1.36.3, process, fast`: 1 deviate" in output
+    for counted in ("| ✗ deviate | 1 |", "| ? should have been proven | 2 |", "| ✓ conform | 2 |"):
+        assert counted in output
+    assert "slack was not written down" in output
+
+
+def test_early_run_is_compared_with_a_current_one(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    today = tell(tmp_path / "today", [("a.py::test_a", LEASE, CONFORMS), ("b.py::test_b", TAINT, CONFORMS)])
+    assert cli.main(["compare", str(today), str(run)]) == 1
+    regressed, _, _rest = capsys.readouterr().out.partition("other verdicts")
+    assert LEASE in regressed
+    assert cli.main(["compare", str(run), str(run)]) == 0
+    assert cli.main(["matrix", str(run), str(today)]) == 0
+    assert "deviates 5.270 s" in capsys.readouterr().out
+
+
+def test_early_run_is_rechecked_from_its_recordings(run: Path) -> None:
+    before = rundir.read_verdicts(run)
+    again = recheck(run, CLAIMS).digest.rows
+    changed = differences(before, again)
+    assert {(change.claim, change.before, change.after) for change in changed} == JUDGED_OTHERWISE
+    assert [row["claim"] for row in again] == [row["claim"] for row in before]
+
+
+# The recovery table: which times it has for a node, a pod and a volume, and what it leaves out.
+
+
+FAULT_T, LOST_T, EVICTED_T, READY_T, HEALED_T, BACK_T = 20.0, 32.5, 39.0, 41.0, 60.0, 62.0
+OWNER = {"uid": "set", "kind": "ReplicaSet", "controller": True}
+VOLUMES = "volumeattachments"
+
+
+def pod(node: str, status: str = "True", owner: Json = OWNER, **condition: str) -> Json:
+    toleration = {"key": UNREACHABLE, "operator": "Exists", "tolerationSeconds": TOLERATION_S}
+    conditions = [{"type": "Ready", "status": status}, *([condition] if condition else ())]
+    return {
+        "metadata": {"ownerReferences": [owner]},
+        "spec": {"nodeName": node, "tolerations": [toleration]},
+        "status": {"conditions": conditions},
+    }
+
+
+def attachment(node: str) -> Json:
+    return {
+        "spec": {"nodeName": node, "source": {"persistentVolumeName": "data"}},
+        "status": {"attached": True},
+    }
+
+
+def lost_node(
+    *, ends_heartbeats: bool = True, owner: Json = OWNER, evicted_by: str = "DeletionByTaintManager"
+) -> History:
+    """Return a recording of a partition: a pod and a volume move from the lost node to the other."""
+    story = Story(resources=(*RESOURCES, VOLUMES))
+    story.change(1.0, "pods", NAMESPACE, POD, pod(NODE, owner=owner)).change(
+        1.0, VOLUMES, "", "old", attachment(NODE)
+    )
+    story.renewals(1.0, FAULT_T if ends_heartbeats else FAULT_T + 4.0)
+    fault = {"id": "cut", "fault": {"fault": "partition"}, "node": NODE}
+    story.say(FAULT_T, "fault", **fault, step="injected").condition(LOST_T, "Unknown")
+    gone = pod(NODE, owner=owner, type="DisruptionTarget", status="True", reason=evicted_by)
+    story.change(EVICTED_T, "pods", NAMESPACE, POD, gone).evict(EVICTED_T)
+    story.change(EVICTED_T + 0.5, "pods", NAMESPACE, "new", pod(OTHER, "False", owner))
+    story.change(READY_T, "pods", NAMESPACE, "new", pod(OTHER, owner=owner))
+    story.change(READY_T + 1.0, VOLUMES, "", "new", attachment(OTHER))
+    story.say(HEALED_T, "fault", **fault, step="healing").condition(BACK_T, "True")
+    return story.history()
+
+
+def test_recovery_has_the_time_of_each_step() -> None:
+    (measured,) = recovery.measure(lost_node(), story_configuration())
+    assert (measured.fault, measured.node) == ("partition", NODE)
+    times = [getattr(measured, name) for name in recovery.MEASURES]
+    expected = [t - FAULT_T for t in (LOST_T, EVICTED_T, READY_T, READY_T + 1.0)]
+    assert times == pytest.approx([*expected, BACK_T - HEALED_T])
+
+
+def test_documented_times_are_those_of_the_settings() -> None:
+    settings = story_configuration()
+    (measured,) = recovery.measure(lost_node(), settings)
+    earliest_s, latest_s = measured.documented_s["detected_s"]
+    assert earliest_s < settings["G"] < latest_s
+    assert measured.documented_s["evicted_s"][0] == pytest.approx(earliest_s + TOLERATION_S)
+
+
+@pytest.mark.parametrize(
+    ("history", "measure"),
+    [
+        (lost_node(evicted_by="EvictionByEvictionAPI"), "evicted_s"),
+        (lost_node(owner={**OWNER, "kind": "DaemonSet"}), "replaced_s"),
+        (lost_node(owner={**OWNER, "controller": False}), "replaced_s"),
+    ],
+)
+def test_deletion_by_others_and_pods_of_no_deployment_do_not_count(history: History, measure: str) -> None:
+    (measured,) = recovery.measure(history, story_configuration())
+    assert getattr(measured, measure) is None
+
+
+def test_node_that_still_sent_heartbeats_was_not_lost_by_the_fault() -> None:
+    assert not list(recovery.measure(lost_node(ends_heartbeats=False), story_configuration()))
+
+
+def test_table_has_medians_of_nodes_and_of_earlier_runs() -> None:
+    own = [
+        Recovery("partition", f"node-{n}", detected_s=t, documented_s={"detected_s": (t, t + 5)})
+        for n, t in enumerate((10.0, 12.0, 17.0))
+    ]
+    earlier = [[Recovery("partition", NODE, detected_s=t)] for t in (9.0, 11.0)] + [
+        [Recovery("freeze", NODE, 50.0)]
+    ]
+    cells = recovery.table(own, earlier)["partition"]
+    assert cells["detected_s"].measured == "12.0 s (10.0 to 17.0, 3 nodes)"
+    assert cells["detected_s"].documented == "10.0 to 22.0 s"
+    assert cells["detected_s"].earlier == "10.0 s"
+    assert cells["back_s"] == Cell([], None, [])
+
+
+def test_stored_recoveries_are_read_and_a_broken_file_is_left_out(tmp_path: Path) -> None:
+    recovery.write(rundir.scenario_dir(tmp_path, "a.py::test_a"), lost_node(), story_configuration())
+    broken = rundir.scenario_dir(tmp_path, "b.py::test_b") / recovery.FILE
+    broken.write_text("[{]")
+    (stored,) = recovery.read(tmp_path)
+    (measured,) = recovery.measure(lost_node(), story_configuration())
+    assert replace(stored, documented_s={}) == replace(measured, documented_s={})

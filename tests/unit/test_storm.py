@@ -1,0 +1,840 @@
+"""Storms: schedules, their coverage, invariants, and the smallest schedule that violates one."""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeproof.checks import endpoint_invariants, invariants, pod_invariants, recovery
+from nodeproof.checks.judge import judge
+from nodeproof.checks.storm_coverage import coverage
+from nodeproof.model import window as windows
+from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.combinations import POSSIBLE
+from nodeproof.model.generator import Expected, expected_end_s, generate
+from nodeproof.model.history import Entry, History
+from nodeproof.model.judgment import Check
+from nodeproof.model.problem import Problem
+from nodeproof.model.schedule import CHANGES, FIRST, KINDS, TAINT_KEY, Combination, Schedule, Step
+from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
+from nodeproof.model.verdict import Outcome, Verdict
+from nodeproof.report.rundir import write_json
+from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
+from nodeproof.session.storm import COVERAGE, FILE, coverage_summary, read_coverage
+from tests.unit.histories import (
+    GRACE_S,
+    NAMESPACE,
+    NODE,
+    OTHER,
+    POD,
+    RESOURCES,
+    TOLERATION_S,
+    Story,
+    configuration,
+    partition,
+)
+from tests.unit.sample_checks import CLAIM, HEALING, assert_verdict, run
+from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
+
+# Schedules of a storm: generated from a seed, stored, read and refused.
+
+
+Json = Any
+FEW = {"seed": 3, "steps": [{"fault": "partition", "target": 1, "duration_s": 2.0}]}
+
+
+def made(seed: int = 1, duration_s: float = 300.0) -> Schedule:
+    return generate(seed, duration_s, nodes=4, grace_s=12.0, toleration_s=6)
+
+
+def test_same_seed_gives_the_same_schedule() -> None:
+    assert made(7) == made(7) != made(8)
+
+
+@given(st.integers(0, 10_000), st.floats(1.0, 3600.0))
+def test_stored_schedule_is_read_as_it_was(seed: int, duration_s: float) -> None:
+    schedule = made(seed, duration_s)
+    assert Schedule.from_json(json.loads(json.dumps(schedule.to_json())), "file") == schedule
+    schedule.check_targets(4, "file")
+
+
+@given(st.integers(0, 10_000))
+def test_every_anchor_is_of_an_earlier_step(seed: int) -> None:
+    steps = made(seed).steps
+    assert steps[0].anchor == FIRST
+    assert all(step.of < number for number, step in enumerate(steps) if number)
+
+
+def test_longer_storm_begins_like_a_shorter_one() -> None:
+    short, long = made(duration_s=120.0).steps, made(duration_s=600.0).steps
+    assert long[: len(short)] == short
+    assert len(long) > 3 * len(short)
+
+
+def test_hours_of_storm_have_every_kind_of_fault_and_none_too_often() -> None:
+    steps = made(duration_s=4 * 3600.0).steps
+    kinds = [step.kind for step in steps]
+    assert all(kind in kinds for kind in KINDS)
+    assert all(kinds.count(kind) < len(kinds) / 5 for kind in KINDS)
+    assert {step.change for step in steps} == {*CHANGES}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"fault": "earthquake"}, "no fault 'earthquake'"),
+        ({"target": "etcd"}, "no fault|target is 'etcd'"),
+        ({"target": -1}, "target is -1"),
+        ({"delay_s": "soon"}, "delay_s is 'soon'"),
+        ({"duration_s": -1}, "duration_s is -1"),
+        ({"change": "rename"}, "change is 'rename'"),
+        ({"anchor": "dawn"}, "anchor is 'dawn'"),
+        ({"anchor": "healed", "of": 0}, "of is 0"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_invalid_step_is_refused_with_its_place(changed: Json, message: str) -> None:
+    steps = [{**FEW["steps"][0], **changed}]  # type: ignore[index]
+    with pytest.raises(Problem, match=message) as refusal:
+        Schedule.from_json({"seed": 3, "steps": steps}, "file")
+    assert "file: step 0" in str(refusal.value)
+
+
+@pytest.mark.parametrize("data", [[], {}, {"steps": 3}, {"steps": [], "seed": "x"}])
+def test_what_is_no_schedule_is_refused(data: Json) -> None:
+    with pytest.raises(Problem, match=r"list of steps|whole number"):
+        Schedule.from_json(data, "file")
+
+
+def test_missing_node_is_refused() -> None:
+    with pytest.raises(Problem, match="target 1: there are 1 nodes"):
+        Schedule.from_json(FEW, "file").check_targets(1, "file")
+
+
+# Coverage of a storm: what its faults met, and schedules that prefer what earlier storms did not meet.
+
+
+TAINT_STEP = Step("taint", 0, arguments={"key": TAINT_KEY, "effect": "NoExecute"})
+HALF = frozenset(sorted(POSSIBLE)[::2])
+combinations = st.sets(st.sampled_from(sorted(POSSIBLE)))
+
+
+def covering(
+    seed: int, met: set[Combination] | frozenset[Combination] = frozenset(), duration_s: float = 600.0
+) -> Schedule:
+    return generate(seed, duration_s, nodes=4, grace_s=GRACE_S, toleration_s=6, coverage=met)
+
+
+def expected(schedule: Schedule) -> set[Combination]:
+    """Return what a schedule is expected to meet."""
+    expectation, met = Expected(GRACE_S), set[Combination]()
+    for step in schedule.steps:
+        met |= expectation.combinations(step)
+        expectation.add(step)
+    return met
+
+
+@given(st.integers(0, 10_000), combinations)
+def test_same_seed_and_coverage_give_the_same_schedule_which_stores_it(
+    seed: int, met: set[Combination]
+) -> None:
+    schedule = covering(seed, met)
+    assert schedule == covering(seed, met)
+    assert set(schedule.coverage) == met
+    assert Schedule.from_json(json.loads(json.dumps(schedule.to_json())), "file") == schedule
+    schedule.check_targets(4, "file")
+
+
+@given(st.integers(0, 10_000), combinations)
+def test_longer_storm_with_coverage_begins_like_a_shorter_one(seed: int, met: set[Combination]) -> None:
+    short, long = covering(seed, met, 120.0).steps, covering(seed, met, 600.0).steps
+    assert long[: len(short)] == short
+
+
+def test_every_combination_is_met_in_hours_of_storm() -> None:
+    assert expected(covering(5, duration_s=10 * 3600.0)) == POSSIBLE
+
+
+def test_storms_with_coverage_are_expected_to_meet_more_that_is_new() -> None:
+    plain, preferred = (
+        sum(len(expected(covering(seed, met)) - HALF) for seed in range(30))
+        for met in (frozenset[Combination](), HALF)
+    )
+    assert preferred > 1.25 * plain
+
+
+def test_coverage_leaves_as_many_pauses() -> None:
+    plain, preferred = (
+        sum(step.anchor == "healed" for seed in range(30) for step in covering(seed, met).steps)
+        for met in (frozenset[Combination](), HALF)
+    )
+    assert 0.9 * plain < preferred < 1.1 * plain
+
+
+def test_coverage_makes_no_kind_of_fault_too_frequent() -> None:
+    kinds = [step.kind for step in covering(5, HALF, 4 * 3600.0).steps]
+    assert all(kinds.count(kind) < len(kinds) / 5 for kind in kinds)
+
+
+def inject(story: Story, t: float, name: str, node: str, **arguments: Json) -> Story:
+    """Record the injection of a fault that stays."""
+    for step_t, step in ((t, "injecting"), (t + 0.1, "injected")):
+        fault = {"fault": name, **arguments}
+        story.say(step_t, "fault", id=f"{name}-{t}", fault=fault, node=node, step=step)
+    return story
+
+
+def test_fault_of_a_quiet_cluster() -> None:
+    story = inject(inject(Story(), 5.0, "kubelet-settings", NODE), 10.0, "partition", NODE)
+    assert coverage([Step("partition", 0)], story.history()) == {("partition", "quiet")}
+
+
+@pytest.mark.parametrize(
+    ("ready", "node", "state"),
+    [
+        ("True", NODE, "target lost"),
+        ("Unknown", NODE, "target unknown"),
+        ("True", OTHER, "other node lost"),
+        ("Unknown", OTHER, "other node unknown"),
+    ],
+)
+def test_taint_meets_the_state_of_a_lost_node(ready: str, node: str, state: str) -> None:
+    story = inject(Story(), 10.0, "freeze", node).condition(20.0, ready, node=node)
+    inject(story, 30.0, "taint", "control-plane", on=NODE)
+    met = coverage([Step("freeze", 0), TAINT_STEP], story.history())
+    assert met == {("freeze", "quiet"), ("taint NoExecute", state)}
+
+
+def test_fault_meets_a_taint_of_its_node_and_a_stopped_component() -> None:
+    story = inject(Story(), 10.0, "power-off", "kube-scheduler").taint(11.0, key=TAINT_KEY)
+    inject(story, 12.0, "link-down", NODE)
+    assert coverage([Step("power_off", "kube-scheduler"), Step("link_down", 0)], story.history()) == {
+        ("power_off component", "quiet"),
+        ("link_down", "target tainted"),
+        ("link_down", "kube-scheduler stopped"),
+    }
+
+
+def stored(run: Path, met: list[Combination], earlier: tuple[Combination, ...] = ()) -> Path:
+    """Return the folder of a storm's run with this coverage."""
+    folder = run / "scenarios" / "storm"
+    folder.mkdir(parents=True)
+    write_json(folder / FILE, Schedule(3, (TAINT_STEP,), earlier).to_json())
+    write_json(folder / COVERAGE, met)
+    return run
+
+
+def test_coverage_of_runs_is_the_union(tmp_path: Path) -> None:
+    first, second, third = sorted(POSSIBLE)[:3]
+    runs = [stored(tmp_path / "a", [first, second]), stored(tmp_path / "b", [second, third])]
+    assert read_coverage(runs) == {first, second, third}
+
+
+def test_summary_counts_what_earlier_storms_did_not_meet(tmp_path: Path) -> None:
+    first, second, third = sorted(POSSIBLE)[:3]
+    run = stored(tmp_path, [first, second], (second, third))
+    assert f"2 of {len(POSSIBLE)} combinations" in coverage_summary(run)
+    assert "1 of them new" in coverage_summary(run)
+
+
+def test_run_without_coverage_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="no coverage of a storm"):
+        read_coverage([tmp_path])
+
+
+@pytest.mark.parametrize("content", [{}, ["freeze"], [["freeze"]], [["freeze", 3]]])
+def test_malformed_coverage_is_refused_with_its_file(tmp_path: Path, content: Json) -> None:
+    run = stored(tmp_path, content)
+    with pytest.raises(Problem, match="list of pairs") as refusal:
+        read_coverage([run])
+    assert COVERAGE in str(refusal.value)
+
+
+# Invariants of a storm, judged on short stories.
+
+
+MARK = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+
+
+def evicted(story: Story, t: float, toleration_s: float | None = TOLERATION_S) -> Story:
+    """Let the taint manager delete the pod; it tolerates the taint unreachable for ever if None."""
+    pod = story.object("pods", NAMESPACE, POD)
+    seconds = {} if toleration_s is None else {"tolerationSeconds": toleration_s}
+    pod["spec"]["tolerations"] = [{"key": UNREACHABLE, "operator": "Exists", **seconds}]
+    pod["status"]["conditions"] = [MARK]
+    story.change(t - 0.01, "pods", NAMESPACE, POD, pod)
+    return story.evict(t)
+
+
+def tainted(taint_t: float = 30.0) -> Story:
+    return Story().pod(1.0).bind(1.1).taint(taint_t)
+
+
+@pytest.mark.parametrize(
+    ("unknown_s", "label"), [(GRACE_S + 0.5, "conforms"), (GRACE_S - 2.0, "deviates"), (2.0, "deviates")]
+)
+def test_node_must_be_silent_for_the_grace_period(unknown_s: float, label: str) -> None:
+    story = partition(unknown_s=unknown_s).fence(80.0)
+    assert_verdict(run(invariants.known_while_heard(), story), label, NODE)
+
+
+def test_heartbeat_during_the_write_does_not_count() -> None:
+    story = partition()
+    unknown_t = next(entry.t for entry in story.entries if "Unknown" in str(entry.data))
+    story.renew(unknown_t - 0.05, received_t=unknown_t - 0.04)
+    assert_verdict(run(invariants.known_while_heard(), story.fence(80.0)), "conforms")
+
+
+def test_storm_without_a_lost_node_proves_nothing_about_silence() -> None:
+    assert_verdict(run(invariants.known_while_heard(), Story().fence(9.0)), "unproven: no-anchor", "not met")
+
+
+@pytest.mark.parametrize(
+    ("evicted_t", "toleration_s", "label"),
+    [
+        (30.0 + TOLERATION_S, TOLERATION_S, "conforms"),
+        (30.0 + TOLERATION_S - 3.0, TOLERATION_S, "deviates"),
+        (31.0, 0, "conforms"),
+        (45.0, None, "deviates"),
+    ],
+)
+def test_pod_is_evicted_when_its_toleration_is_over(
+    evicted_t: float, toleration_s: float | None, label: str
+) -> None:
+    story = evicted(tainted(), evicted_t, toleration_s).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), label, POD)
+
+
+@pytest.mark.parametrize(("removed_s", "label"), [(0.1, "conforms"), (2.0, "deviates")])
+def test_pod_is_not_evicted_after_the_taint_was_removed(removed_s: float, label: str) -> None:
+    due_t = 30.0 + TOLERATION_S
+    story = evicted(tainted().untaint(due_t - removed_s), due_t).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), label)
+
+
+def test_deletion_may_be_received_before_its_taint() -> None:
+    story = evicted(Story().pod(1.0).bind(1.1), 30.0, toleration_s=0).taint(30.02).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), "conforms")
+
+
+def test_taint_that_replaces_another_does_not_restart_the_toleration() -> None:
+    story = tainted().taint(35.0, key="node.kubernetes.io/not-ready")
+    node = story.object("nodes", "", NODE)
+    node["spec"]["taints"] = node["spec"]["taints"][1:]
+    story.change(35.1, "nodes", "", NODE, node)
+    story = evicted(story, 30.0 + TOLERATION_S).fence(60.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), "conforms")
+
+
+def test_deletion_by_others_is_no_taint_eviction() -> None:
+    story = Story().pod(1.0).bind(1.1).evict(5.0).fence(9.0)
+    assert_verdict(run(invariants.evicted_when_due(), story), "unproven: no-anchor", "not met")
+
+
+@pytest.mark.parametrize(("bound_t", "label"), [(30.5, "conforms"), (35.0, "deviates")])
+@pytest.mark.parametrize("is_cordoned", [True, False])
+def test_pod_is_not_bound_to_a_closed_node(bound_t: float, label: str, is_cordoned: bool) -> None:
+    story = Story().pod(1.0)
+    story = story.cordon(30.0) if is_cordoned else story.taint(30.0, effect="NoSchedule")
+    assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(bound_t).fence(60.0)), label, NODE)
+
+
+@pytest.mark.parametrize(("stall_t", "pod"), [(10, "pod second"), (40, "pod third"), (70, "pod second")])
+def test_certain_violation_does_not_depend_on_load_at_other_times(stall_t: int, pod: str) -> None:
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
+    story = story.bind(10.0, "first").taint(20.0, effect="NoSchedule")
+    story = story.bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t == stall_t else 0.0)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, "deviates", pod)
+
+
+@pytest.mark.parametrize(
+    ("stall_times", "label", "word"),
+    [
+        ((40,), "conforms", "held on 2 occasions"),
+        ((40,), "conforms", "left out because of load: 1"),
+        ((40, 70), "unproven: host-too-loaded", "held on 3 occasions"),
+    ],
+)
+def test_occasions_under_load_prove_nothing(stall_times: Sequence[int], label: str, word: str) -> None:
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
+    story = story.bind(10.0, "first").bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t in stall_times else 0.0)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, label, word)
+
+
+def test_violation_under_load_is_uncertain() -> None:
+    story = Story().pod(1.0).taint(20.0, effect="NoSchedule").bind(40.0).say(40.0, "stall", late_s=1.2)
+    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+    assert_verdict(verdict, "unproven: host-too-loaded")
+
+
+def test_binding_may_be_received_before_its_node_opens() -> None:
+    story = Story().pod(1.0).taint(5.0, effect="NoSchedule").bind(30.0).untaint(30.01)
+    assert_verdict(run(invariants.bound_to_open_nodes(), story.fence(60.0)), "conforms")
+
+
+def test_pod_may_be_bound_to_a_node_whose_taint_it_tolerates() -> None:
+    story = Story().pod(1.0).taint(2.0, effect="NoSchedule")
+    pod = story.object("pods", NAMESPACE, POD)
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    story.change(3.0, "pods", NAMESPACE, POD, pod)
+    assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(9.0).fence(60.0)), "conforms")
+
+
+@pytest.mark.parametrize(
+    ("ready_t", "untainted_t", "label"),
+    [(50.0, 51.0, "conforms"), (50.0, 75.0, "deviates"), (75.0, 51.0, "deviates")],
+)
+def test_nodes_are_ready_and_open_in_time(ready_t: float, untainted_t: float, label: str) -> None:
+    story = partition().fault(45.0, "healing")
+    for t, change in sorted(((ready_t, "ready"), (untainted_t, "untainted"))):
+        story = story.condition(t, "True") if change == "ready" else story.untaint(t)
+    story.remove(52.0, "pods", NAMESPACE, POD)
+    check = recovery.settled(windows.up_to(20.0), after=HEALING)
+    assert_verdict(run(check, story.fence(90.0)), label)
+
+
+def test_node_that_stays_tainted_has_not_recovered() -> None:
+    story = partition().fault(45.0, "healing").condition(50.0, "True").remove(52.0, "pods", NAMESPACE, POD)
+    check = recovery.settled(windows.up_to(20.0), after=HEALING)
+    assert_verdict(run(check, story.fence(90.0)), "deviates", "had the taint", UNREACHABLE)
+
+
+def test_recording_that_ends_too_early_proves_no_recovery() -> None:
+    story = partition().fault(45.0, "healing")
+    check = recovery.settled(windows.up_to(60.0), after=HEALING)
+    assert_verdict(run(check, story.fence(50.0)), "unproven: gap", "when the recording ended")
+
+
+@pytest.mark.parametrize(("agreed_s", "label"), [(0.5, "conforms"), (9.0, "deviates"), (None, "deviates")])
+def test_taints_follow_a_lasting_change_of_ready(agreed_s: float | None, label: str) -> None:
+    story = Story().condition(30.0, "Unknown")
+    if agreed_s is not None:
+        story.taint(30.0 + agreed_s, effect="NoSchedule")
+    assert_verdict(run(invariants.taints_follow_ready(), story.fence(60.0)), label, NODE)
+
+
+def test_taint_that_a_ready_node_keeps_deviates() -> None:
+    story = Story().condition(30.0, "Unknown").taint(30.2, effect="NoSchedule").condition(45.0, "True")
+    assert_verdict(run(invariants.taints_follow_ready(), story.fence(60.0)), "deviates", "Ready=True")
+
+
+def test_stopped_controller_manager_owes_no_taints() -> None:
+    story = stopped_manager(Story(), 29.0, 31.0).condition(30.0, "Unknown").fence(60.0)
+    assert_verdict(run(invariants.taints_follow_ready(), story), "unproven: no-anchor")
+
+
+def stopped_manager(story: Story, since_t: float, until_t: float) -> Story:
+    fault = {"fault": "power-off", "node": "kube-controller-manager"}
+    for t, step in ((since_t, "injecting"), (since_t + 0.1, "injected"), (until_t, "healed")):
+        story.say(t, "fault", id="off", fault=fault, node=fault["node"], step=step)
+    return story
+
+
+def cut_off(story: Story, since_t: float, until_t: float) -> Story:
+    fault = {"fault": "partition", "node": NODE}
+    for t, step in ((since_t, "injected"), (until_t, "healing")):
+        story.say(t, "fault", id="lost", fault=fault, node=NODE, step=step)
+    return story
+
+
+def tolerant(toleration_s: float | None) -> Story:
+    """Return a story of a pod that tolerates the taint unreachable for so long, or for ever."""
+    story = Story().pod(1.0)
+    pod = story.object("pods", NAMESPACE, POD)
+    seconds = {} if toleration_s is None else {"tolerationSeconds": toleration_s}
+    pod["spec"]["tolerations"] = [{"key": UNREACHABLE, "operator": "Exists", **seconds}]
+    return story.change(1.05, "pods", NAMESPACE, POD, pod).bind(1.1)
+
+
+@pytest.mark.parametrize(
+    ("toleration_s", "evicted_s", "label"),
+    [
+        (6.0, 6.2, "conforms"),
+        (6.0, 12.0, "deviates"),
+        (6.0, None, "deviates"),
+        (0.0, None, "deviates"),
+        (None, None, "unproven: no-anchor"),
+    ],
+)
+def test_pod_is_evicted_once_its_toleration_is_over(
+    toleration_s: float | None, evicted_s: float | None, label: str
+) -> None:
+    story = tolerant(toleration_s).taint(30.0)
+    if evicted_s is not None:
+        story.evict(30.0 + evicted_s)
+    assert_verdict(run(pod_invariants.evicted_in_time(), story.fence(60.0)), label)
+
+
+@pytest.mark.parametrize(("evicted_t", "label"), [(46.2, "conforms"), (55.0, "deviates")])
+def test_restarted_controller_manager_measures_the_toleration_again(evicted_t: float, label: str) -> None:
+    story = stopped_manager(tolerant(6.0).taint(30.0), 33.0, 35.0)
+    assert_verdict(run(pod_invariants.evicted_in_time(), story.evict(evicted_t).fence(60.0)), label)
+
+
+def test_taint_that_goes_before_the_toleration_is_over_is_no_occasion() -> None:
+    story = tolerant(6.0).taint(30.0).untaint(35.0)
+    assert_verdict(run(pod_invariants.evicted_in_time(), story.fence(60.0)), "unproven: no-anchor")
+
+
+@pytest.mark.parametrize(
+    ("removed_t", "label"),
+    [(30.5, "conforms"), (40.0, "deviates"), (55.0, "conforms"), (29.0, "unproven: no-anchor")],
+)
+def test_pod_of_a_lost_node_is_not_removed(removed_t: float, label: str) -> None:
+    story = cut_off(Story().pod(1.0).bind(1.1).evict(25.0), 30.0, 50.0)
+    story.remove(removed_t, "pods", NAMESPACE, POD)
+    assert_verdict(run(pod_invariants.removed_by_kubelet(), story.fence(60.0)), label)
+
+
+WORKLOAD = "probe-set"
+
+
+def member(story: Story, t: float, name: str, ready: str = "True") -> Story:
+    """Write a pod of the workload."""
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    body = {"metadata": {"labels": {"workload": WORKLOAD}}, "spec": {}, "status": status}
+    return story.change(t, "pods", NAMESPACE, name, body)
+
+
+def replicas() -> Check:
+    return recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={WORKLOAD: 2})
+
+
+@pytest.mark.parametrize(("ready_t", "label"), [(55.0, "conforms"), (85.0, "deviates"), (None, "deviates")])
+def test_all_replicas_are_available_in_time(ready_t: float | None, label: str) -> None:
+    story = partition().fault(45.0, "healing")
+    member(member(story, 46.0, "a"), 46.5, "b", "False")
+    if ready_t is not None:
+        member(story, ready_t, "b")
+    assert_verdict(run(replicas(), story.fence(90.0)), label)
+
+
+def with_service() -> Story:
+    """Return a cluster with a Ready pod of a Service, and its endpoint."""
+    story = Story(resources=(*RESOURCES, "endpointslices"))
+    story.change(0.5, "endpointslices", NAMESPACE, "sentinel", {})
+    return endpoint(member(story, 5.0, "a"), 6.0, ready=True)
+
+
+def endpoint(story: Story, t: float, *, ready: bool) -> Story:
+    """Write the endpoint of the pod."""
+    uid = story.object("pods", NAMESPACE, "a")["metadata"]["uid"]
+    entry = {"targetRef": {"uid": uid}, "conditions": {"ready": ready}}
+    body = {"metadata": {"labels": {"kubernetes.io/service-name": WORKLOAD}}, "endpoints": [entry]}
+    return story.change(t, "endpointslices", NAMESPACE, "slice", body)
+
+
+@pytest.mark.parametrize(("changed_t", "label"), [(31.0, "conforms"), (45.0, "deviates"), (None, "deviates")])
+@pytest.mark.parametrize("is_terminating", [True, False])
+def test_endpoint_of_a_pod_that_does_not_serve_is_not_ready(
+    changed_t: float | None, label: str, is_terminating: bool
+) -> None:
+    story = with_service()
+    story = story.evict(30.0, "a") if is_terminating else member(story, 30.0, "a", "False")
+    if changed_t is not None:
+        endpoint(story, changed_t, ready=False)
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), label)
+
+
+@pytest.mark.parametrize(("ready_t", "label"), [(41.0, "conforms"), (55.0, "deviates")])
+def test_endpoint_of_a_pod_that_recovers_is_ready(ready_t: float, label: str) -> None:
+    story = endpoint(member(with_service(), 25.0, "a", "False"), 26.0, ready=False)
+    story = endpoint(member(story, 40.0, "a"), ready_t, ready=True)
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(80.0)), label)
+
+
+def test_endpoint_that_goes_with_its_pod_is_not_ready() -> None:
+    story = (
+        with_service().remove(30.0, "pods", NAMESPACE, "a").remove(30.1, "endpointslices", NAMESPACE, "slice")
+    )
+    assert_verdict(
+        run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "2 occasions"
+    )
+
+
+def test_change_that_does_not_last_is_no_occasion() -> None:
+    story = member(member(with_service(), 9.0, "a", "False"), 12.0, "a")
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: no-anchor")
+
+
+def test_stopped_controller_manager_owes_no_endpoints() -> None:
+    story = stopped_manager(member(with_service(), 30.0, "a", "False"), 31.0, 55.0)
+    assert_verdict(
+        run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions"
+    )
+
+
+def test_endpoint_of_a_pod_that_serves_stays_ready() -> None:
+    story = endpoint(endpoint(with_service(), 20.0, ready=False), 45.0, ready=True)
+    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "deviates", "25.0 s")
+
+
+def late_endpoint(took_s: float, stall: tuple[int, float], sentinel: tuple[int, float]) -> Verdict:
+    """Judge a late endpoint on a busy host; `stall` and `sentinel` say in which second, and how long (s)."""
+    story = with_service()
+    for second in range(9, 50):
+        if second == 30:
+            member(story, 30.0, "a", "False")
+        story.say(second + 0.2, "stall", late_s=stall[1] if second == stall[0] else 0.0)
+        story.sentinel(second + 0.4, sentinel[1] if second == sentinel[0] else 0.02)
+        if second == int(30.9 + took_s) - 1:
+            endpoint(story, 30.0 + took_s, ready=False)
+    return judge(
+        CLAIM, endpoint_invariants.endpoints_follow_pods(), story.fence(60.0).history(), configuration()
+    )
+
+
+@pytest.mark.parametrize(
+    ("took_s", "label"),
+    [(4.9, "unproven: host-too-loaded"), (6.4, "unproven: host-too-loaded"), (7.9, "deviates")],
+)
+def test_load_at_the_time_of_a_violation_makes_it_uncertain(took_s: float, label: str) -> None:
+    assert_verdict(late_endpoint(took_s, (30, 0.6), (34, 0.35)), label)
+
+
+@pytest.mark.parametrize(("took_s", "label"), [(4.9, "conforms"), (5.9, "deviates")])
+def test_load_at_another_time_excuses_no_violation(took_s: float, label: str) -> None:
+    assert_verdict(late_endpoint(took_s, (9, 0.7), (9, 0.02)), label)
+
+
+# Shrinking a schedule: what is left deviates, is minimal, and cost no more than allowed.
+
+
+BESIDE_S = 30.0
+AMPLE_S = 1e9
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+def numbered(count: int) -> Steps:
+    """Return steps that are told apart by their toleration."""
+    return tuple(
+        Step("partition", 0, "healed" if number else FIRST, max(0, number - 1), 1.0, 2.0, number)
+        for number in range(count)
+    )
+
+
+def numbers(steps: Steps) -> set[int]:
+    return {step.toleration_s for step in steps}
+
+
+def took_s(steps: Steps) -> float:
+    """Return how long a storm takes (s)."""
+    return BESIDE_S + expected_end_s(steps, GRACE_S)
+
+
+def judge_by(deviates: Callable[[Set[int]], bool]) -> Judge:
+    """Return a judge of a deterministic bug."""
+
+    def judge(steps: Steps) -> Trial:
+        return Trial("deviates" if deviates(numbers(steps)) else "conforms", took_s(steps))
+
+    return judge
+
+
+def shrunk(count: int, judge: Judge, budget_s: float = AMPLE_S, guesses: tuple[range, ...] = ()) -> Shrunk:
+    steps = numbered(count)
+    return shrink(steps, guesses, took_s(steps), budget_s, GRACE_S, judge)
+
+
+@given(st.data(), st.integers(1, 30))
+def test_steps_that_cause_the_deviation_are_left(data: st.DataObject, count: int) -> None:
+    causes = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
+    result = shrunk(count, judge_by(lambda present: causes <= present))
+    assert numbers(result.steps) == causes
+    assert result.is_minimal
+    assert (result.deviating, result.judged) == (5, 5)
+
+
+@given(st.data(), st.integers(1, 12))
+def test_no_step_can_be_removed_whatever_deviates(data: st.DataObject, count: int) -> None:
+    alternatives = data.draw(st.lists(st.sets(st.integers(0, count - 1), min_size=1), max_size=4))
+
+    def deviates(present: Set[int]) -> bool:
+        # Not monotonic: an odd number of further steps hides one of the causes.
+        return len(present) == count or any(
+            cause <= present and len(present - cause) % 2 == 0 for cause in alternatives
+        )
+
+    left = numbers(shrunk(count, judge_by(deviates)).steps)
+    assert deviates(left)
+    assert len(left) == 1 or not any(deviates(left - {number}) for number in left)
+
+
+@given(st.integers(1, 20), st.floats(0.0, 3000.0), st.integers(0, 1000))
+def test_budget_is_kept_and_result_was_seen_to_deviate(count: int, budget_s: float, seed: int) -> None:
+    chance, seen = random.Random(seed), [set(range(count))]  # noqa: S311
+
+    def judge(steps: Steps) -> Trial:
+        outcome: Outcome = chance.choice(OUTCOMES)
+        if outcome == "deviates":
+            seen.append(numbers(steps))
+        return Trial(outcome, took_s(steps))
+
+    result = shrunk(count, judge, budget_s)
+    assert result.spent_s <= budget_s
+    assert numbers(result.steps) in seen
+    assert 0 <= result.deviating <= result.judged <= 5
+
+
+def test_storms_that_prove_nothing_do_not_count() -> None:
+    result = shrunk(4, lambda _steps: Trial("unproven", 1.0))
+    assert numbers(result.steps) == {0, 1, 2, 3}
+    assert not result.is_minimal
+    assert (result.deviating, result.judged) == (0, 0)
+
+
+def test_storm_that_proves_nothing_is_repeated() -> None:
+    trials: Counter[frozenset[int]] = Counter()
+
+    def judge(steps: Steps) -> Trial:
+        present = frozenset(numbers(steps))
+        trials[present] += 1
+        is_cause = present >= {1}
+        return Trial("unproven" if trials[present] == 1 else "deviates" if is_cause else "conforms", 1.0)
+
+    assert numbers(shrunk(4, judge).steps) == {1}
+
+
+def test_guess_that_deviates_saves_storms() -> None:
+    tried: list[Steps] = []
+
+    def judge(steps: Steps) -> Trial:
+        tried.append(steps)
+        return Trial("deviates" if 2 in numbers(steps) else "conforms", 1.0)
+
+    shrunk(40, judge, guesses=(range(10), range(2, 3)))
+    assert [len(steps) for steps in tried[:2]] == [10, 1]
+
+
+def test_no_steps_are_tried_more_often_than_allowed() -> None:
+    tried: Counter[frozenset[int]] = Counter()
+
+    def judge(steps: Steps) -> Trial:
+        tried[frozenset(numbers(steps))] += 1
+        return Trial("deviates" if numbers(steps) >= {0, 5} else "conforms", 1.0)
+
+    result = shrunk(8, judge, guesses=(range(1), range(5, 6), range(4)))
+    del tried[frozenset(numbers(result.steps))]
+    assert max(tried.values()) <= ATTEMPTS
+
+
+@given(st.integers(0, 1000), st.data())
+def test_subset_is_a_valid_schedule_that_begins_at_once(seed: int, data: st.DataObject) -> None:
+    steps = generate(seed, 300.0, nodes=4, grace_s=GRACE_S, toleration_s=6).steps
+    kept = sorted(data.draw(st.sets(st.integers(0, len(steps) - 1), min_size=1)))
+    schedule = Schedule(seed, subset(steps, kept, GRACE_S))
+    assert Schedule.from_json(json.loads(json.dumps(schedule.to_json())), "file") == schedule
+    assert [step.fault for step in schedule.steps] == [steps[number].fault for number in kept]
+    assert schedule.steps[0].anchor == FIRST
+    assert schedule.steps[0].delay_s == 0.0
+
+
+def test_step_whose_anchor_is_removed_begins_when_it_did() -> None:
+    first = Step("partition", 0, duration_s=20.0)
+    second = Step("freeze", 1, "injected", 0, 3.0, 5.0)
+    third = Step("power_off", 2, "healed", 1, 2.0, 1.0)
+    assert subset((first, second, third), (0, 2), GRACE_S)[1] == Step(
+        "power_off", 2, "injected", 0, 14.0, 1.0
+    )
+
+
+# `nodeproof shrink`: what it reads of a run, what it refuses, and the scenario that it writes.
+
+
+STEPS = (
+    Step("partition", 0, duration_s=9.0),
+    Step("freeze", 1, "injected", 0, 1.0, 5.0),
+    Step("power_off", "kube-scheduler", "injected", 1, 1.0, 2.0),
+    Step("partition", 0, "healed", 2, 1.0, 2.0),
+)
+SCHEDULE = Schedule(3, STEPS)
+
+
+def injected(t: float, fault: str, node: str) -> Entry:
+    return Entry(t, "fault", {"step": "injected", "node": node, "fault": {"fault": fault, "node": node}})
+
+
+HISTORY = History.of(
+    [
+        Entry(100.0, "begun", {}),
+        injected(101.0, "kubelet-settings", "node-1"),
+        injected(102.0, "partition", "node-1"),
+        injected(103.0, "freeze", "node-2"),
+        injected(104.0, "power-off", "kube-scheduler"),
+        injected(120.0, "partition", "node-1"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (
+            "10.0 s after the recording began, node-2 became Unknown",
+            ([1], [0, 1, 2], [1, 2], [0, 1, 2]),
+        ),
+        (
+            "30.0 s after the recording began, pod a on node-1 was evicted",
+            ([0, 3], [1, 2, 3], [0, 2, 3], [0, 1, 2, 3]),
+        ),
+        ("a DaemonSet had 5 of 6 pods", ([], [1, 2, 3], [2], [0, 1, 2, 3])),
+    ],
+)
+def test_last_steps_on_the_nodes_of_the_deviation_are_tried_first(
+    reason: str, expected: tuple[list[int], ...]
+) -> None:
+    deviation = Deviation("storm.recovers", reason, SCHEDULE, HISTORY, 12.0, 60.0)
+    assert guesses(deviation) == expected
+
+
+def test_run_without_a_storm_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "scenarios").mkdir()
+    with pytest.raises(Problem, match="the run had no storm"):
+        read_deviation(tmp_path)
+
+
+def test_run_that_was_not_judged_is_unproven(tmp_path: Path) -> None:
+    assert read_outcome(tmp_path, "storm.recovers") == "unproven"
+
+
+def test_scenario_has_the_schedule_and_needs_no_option() -> None:
+    tree = ast.parse(scenario_text(SCHEDULE))
+    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert [argument.arg for argument in function.args.args] == ["lab", "claim"]
+    (constant,) = [node for node in tree.body if isinstance(node, ast.Assign)]
+    names: dict[str, Any] = {"Schedule": Schedule, "Step": Step}
+    assert eval(ast.unparse(constant.value), names) == SCHEDULE  # noqa: S307
+    used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    assert "SCHEDULE" in used
+    assert "schedule" not in used
+
+
+def test_run_whose_storm_conforms_is_refused(tmp_path: Path) -> None:
+    run = tell(tmp_path, [(CUT, TAINT, CONFORMS)])
+    (next((run / "scenarios").iterdir()) / "schedule.json").write_text("{}")
+    with pytest.raises(Problem, match="no invariant deviated"):
+        read_deviation(run)
+
+
+def test_outcome_is_that_of_the_invariant(tmp_path: Path) -> None:
+    assert read_outcome(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
+
+
+def test_repetitions_that_prove_nothing_do_not_count() -> None:
+    outcomes: Iterator[Outcome] = iter(("deviates", "unproven", "conforms", "deviates", "conforms"))
+    assert repeat(STEPS, lambda _steps: Trial(next(outcomes), 1.0)) == "2 of 4 storms"
