@@ -20,7 +20,7 @@ from nodeproof.labs.client.outside import serve_api
 from nodeproof.report import sections, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
-from tests.acceptance import sample_sites, shared
+from tests.acceptance import shared
 from tests.acceptance.altered import Alteration, Ended, run_scenarios
 from tests.chromium import Page, chromium
 from tests.golden_runs import RUNS, thawed
@@ -159,12 +159,6 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = tmp_path_factory.mktemp("picture") / "timeline.svg"
         judged = rejudge(scenario, CLAIMS).judged
         return timeline.render(scenario.history(), judged, path, sections.title(scenario.nodeid))
-
-
-@pytest.fixture(scope="session")
-def nights(tmp_path_factory: pytest.TempPathFactory, picture: Path) -> sample_sites.Nights:
-    """Write the sites of three runs, one per night."""
-    return sample_sites.three_runs(tmp_path_factory.mktemp("out"), picture)
 
 
 @pytest.fixture(scope="session")

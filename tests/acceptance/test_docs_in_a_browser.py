@@ -8,7 +8,7 @@ import pytest
 
 from tests.chromium import Page
 from tests.documented import TOP
-from tests.unit.test_site import build
+from tests.unit.test_package import build
 
 pytestmark = pytest.mark.night("needs Chromium, which nothing else does; unit tests check links and sources")
 PAGES = ("index", "docs/tutorial", "docs/how-to/audit-your-cluster", "docs/verdicts", "docs/findings")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,93 +14,62 @@ from typing import Any
 import pytest
 
 from nodeproof import proc
-from nodeproof.model.verdict import conforms, deviates, unproven
-from nodeproof.report import allure, rundir, sections, site
-from tests.acceptance.sample_sites import (
-    BEATS,
-    CORDON,
-    CORDONED,
-    CUT,
-    DETECTION,
-    HOSTILE,
-    LEASE,
-    LOADED,
-    ODD,
-    SWAP,
-    Nights,
-    index,
-    show_timeline,
-    shows,
-    write_run,
-)
+from nodeproof.model.verdict import Verdict, conforms, deviates, unproven
+from nodeproof.report import allure, rundir, site
+from nodeproof.report.rundir import RunFacts
 from tests.chromium import Page
 from tests.golden_runs import thawed_run
-from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS
+from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, LACKS, tell
+
+DETECTION, LEASE, CORDON = "monitoring.detection-time", "heartbeat.lease-interval", "cordon.not-a-condition"
+HOSTILE = '<script>document.body.dataset.ran="1"</script>{x}\u202e\u05e9\u05dc\u05d5\u05dd' + "x" * 10_000
+CUT, BEATS, CORDONED, SWAP, ODD = (
+    "scenarios/a.py::test_a_node_is_cut_off",
+    "scenarios/a.py::test_a_kubelet_renews_its_lease",
+    "scenarios/b.py::test_a_cordon_is_no_condition",
+    "scenarios/b.py::test_swap_is_refused",
+    f"scenarios/b.py::test_odd[{HOSTILE}]",
+)
+LOADED = unproven("host-too-loaded", "slack 2.1 s is above 1 s")
+Rows = Sequence[tuple[str, str, Verdict]]
+"""Scenarios, claims and verdicts."""
+
+
+def write_result(run: Path, nodeid: str, verdicts: Mapping[str, Verdict]) -> None:
+    """Write a scenario's result with its picture."""
+    worst = min(verdicts.values(), key=lambda verdict: verdict.rank)
+    status = allure.status_of(verdicts.values())
+    message = "" if status == "passed" else f"{worst.label}: {worst.reason}"
+    result = allure.new_result(nodeid, verdicts, CLAIMS, status, message, 1_700_000_000.0)
+    uuid = hashlib.sha256(f"{run.name} {nodeid}".encode()).hexdigest()
+    picture = run / allure.RESULTS / f"{uuid}-attachment.svg"
+    shutil.copy(run / "scenarios" / rundir.slug(nodeid) / "timeline.svg", picture)
+    result |= {
+        "uuid": uuid,
+        "historyId": hashlib.sha256(nodeid.encode()).hexdigest(),
+        "attachments": [{"name": "timeline", "source": picture.name, "type": "image/svg+xml"}],
+    }
+    rundir.write_json(run / allure.RESULTS / f"{uuid}-result.json", result)
+
+
+def write_run(run: Path, rows: Rows, picture: Path, facts: RunFacts | None) -> None:
+    """Write a run with a timeline per scenario."""
+    tell(run, rows, facts)
+    for nodeid in dict.fromkeys(nodeid for nodeid, _claim, _verdict in rows):
+        shutil.copy(picture, run / "scenarios" / rundir.slug(nodeid) / "timeline.svg")
+        verdicts = {claim: verdict for scenario, claim, verdict in rows if scenario == nodeid}
+        write_result(run, nodeid, verdicts)
+
+
+def shows(text: str) -> str:
+    return f"document.body.innerText.includes({json.dumps(text)})"
+
+
+# The sites
+
 
 Json = Any
 pytestmark = pytest.mark.night("needs Chromium, which nothing else does; unit tests check Allure's input")
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_first_screen_shows_verdicts_version_lab_and_load(nights: Nights, browser: Page, width: int) -> None:
-    browser.open(index(nights.runs[2]), width)
-    browser.until(shows("deviates 2"))
-    shown = browser.run("document.body.innerText")
-    for text in ("conforms 0", "unproven 2", "v1.36.3", "process", "fast", "slack 0.35 s in the median"):
-        assert text in shown
-    assert shown.index("verdicts") < shown.index("kubernetes") < shown.index("settings")
-    assert browser.wrong == []
-
-
-def test_tree_shows_headings_claims_and_categories(nights: Nights, browser: Page) -> None:
-    browser.open(index(nights.runs[2]))
-    browser.until(shows("A node is cut off"))
-    shown = browser.run("document.body.innerText")
-    for heading in ("Manual Node administration", "Node heartbeats", "Node controller"):
-        assert heading in shown
-    assert sections.feature(LEASE, CLAIMS[LEASE])[:60] in shown
-    browser.run(
-        "[...document.querySelectorAll('a,button')].find(e => /^Categories/.test(e.innerText)).click()"
-    )
-    browser.until(shows(allure.STANDING))
-    shown = browser.run("document.body.innerText")
-    assert allure.NEW_BESIDE_DRIFT in shown
-    assert "unproven: host-too-loaded" in shown
-    assert browser.wrong == []
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize(
-    ("night", "nodeid", "outcome"), [(0, CUT, "Passed"), (2, BEATS, "Failed"), (2, CORDONED, "Broken")]
-)
-def test_scenario_shows_its_outcome_timeline_and_links(
-    nights: Nights, browser: Page, night: int, nodeid: str, outcome: str, width: int
-) -> None:
-    browser.open(index(nights.runs[night], nights.pages[night][nodeid]), width)
-    show_timeline(browser, nodeid)
-    assert outcome in browser.run("document.body.innerText")
-    picture = 'document.querySelector("[data-testid=image-attachment-content] img")'
-    assert browser.run(f"{picture}.naturalHeight") > 0
-    assert browser.run('[...document.querySelectorAll("a")].some(e => e.href.includes("kubernetes.io/docs"))')
-    assert browser.wrong == []
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-def test_trend_has_one_point_per_run(nights: Nights, browser: Page, width: int) -> None:
-    browser.open(index(nights.runs[2], "charts"), width)
-    browser.until(shows("Changes between runs") + " && " + shows("Latest"))
-    assert browser.run("document.body.innerText.includes('No history')") is False
-    assert browser.wrong == []
-    points = site.history(nights.runs[2], FACTS).read_text().splitlines()
-    assert [len(json.loads(point)["testResults"]) for point in points] == [4, 4, 4]
-
-
-def test_page_shows_since_when_a_claim_deviates(nights: Nights, browser: Page) -> None:
-    browser.open((nights.runs[2] / "site" / "page.html").as_uri())
-    shown = browser.run("document.body.innerText")
-    assert "Deviates since 2026-11-02 02:00 UTC (run night-2), in 2 consecutive runs" in shown
-    assert "Deviates since this run; last conformed on 2026-11-02 02:00 UTC (run night-2)" in shown
-    assert browser.wrong == []
 
 
 def test_allure_quality_gate_follows_the_verdicts(tmp_path: Path, picture: Path) -> None:

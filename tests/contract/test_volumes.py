@@ -1,28 +1,32 @@
-"""Volumes of a lab.
-
-Each is attached before a pod runs, kept while it is stuck, removed after it, and one machine's at a time.
-"""
+"""Volumes: their way to a pod, and what breaks on it."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from nodeproof.actions.workloads import pending_pod, using_pvc
+from nodeproof.actions.workloads import pending_pod, run_witnesses, using_pvc
+from nodeproof.artifacts.components import Components
 from nodeproof.checks.moments import became, condition_became, created, removed
+from nodeproof.cluster.resources import pod as pod_path
+from nodeproof.cluster.workloads import Pod, Witness
 from nodeproof.faults import Fault
 from nodeproof.faults.volumes import DISKS, Volumes, attachment, handle
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
+from nodeproof.machines.machine import Machine
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import PRESENT
 from nodeproof.probes.component import metric
-from nodeproof.probes.volume import disk_holders
-from nodeproof.scenario import freeze, partition, power_off, send_request, taint
+from nodeproof.probes.volume import acknowledged, disk_holders, last_written, writes
+from nodeproof.scenario import freeze, partition, power_off, send_request, taint, volumes
 from nodeproof.scenario.lab import Lab
 from nodeproof.sources.calls import VolumeCalls
 from tests.contract.attachments import (
@@ -32,14 +36,21 @@ from tests.contract.attachments import (
     ask_for,
     attach,
     detach,
+    end,
     guests_only,
     is_attached,
+    is_removed,
+    is_to_go,
     stage_of,
     storage_of,
     the_other,
     why_not,
 )
-from tests.waiting import eventually
+from tests.contract.kinds import Kind
+from tests.waiting import eventually, pause, throughout
+
+# Volumes of a lab.
+
 
 PODS = "/api/v1/namespaces/nodeproof/pods"
 MANAGER = "kube-controller-manager"
@@ -208,3 +219,256 @@ def attached_to(lab: LabHandle, names: Mapping[str, str]) -> str:
 def says(lab: LabHandle, name: str, error: str) -> bool:
     """Return whether this is the attachment error."""
     return error in why_not(lab, name)
+
+
+# Processes that die or freeze during a volume operation: a disk still belongs to one machine.
+
+
+AFTER_S = (0.0, 0.3)
+"""When a driver is killed after a request to attach or detach."""
+SENT_S = 2.0
+"""Until an attacher has called a frozen driver."""
+Die = Callable[[Machine, str, str, Callable[[], object]], None]
+"""Kills an attacher before or after a call caused by the request."""
+STILL_S = 20.0
+WRITES = 2
+THE_ATTACHER = 'pgrep -f "^[^ ]*/external-attacher "'
+THE_DRIVER = 'pgrep -f "^[^ ]*python[^ ]* .*-m infra.csi "'
+ATTACH, DETACH = "ControllerPublishVolume", "ControllerUnpublishVolume"
+SMALL_POOL = f"""
+mkdir small
+mount -n -t tmpfs -o size=64k nodeproof small
+{shlex.join(VIRSH)} pool-create-as small dir --target "$PWD/small"
+"""
+NO_SMALL_POOL = f"{shlex.join(VIRSH)} pool-destroy small; umount -l small; rmdir small"
+LIBVIRTD_ANEW = """
+pid=$(cat /run/libvirt/libvirtd.pid)
+kill -KILL "$pid"
+while [ -e "/proc/$pid/exe" ]; do :; done
+rm /run/libvirt/libvirtd.pid
+libvirtd -d -f /etc/libvirt/libvirtd.conf -p /run/libvirt/libvirtd.pid
+"""
+
+
+@pytest.fixture
+def lab_of_its_own(kind: Kind, components: Components) -> Iterator[LabHandle]:
+    """Start a lab for this test alone."""
+    lab = kind.start(components, kind.nodes)
+    try:
+        lab.prepare()
+        lab.wait_nodes_ready()
+        yield lab
+    finally:
+        lab.down()
+
+
+def send(attacher: Machine, name: str, whom: str) -> None:
+    """Signal the attacher or its driver; one of them must run."""
+
+    def sends() -> bool:
+        argv = ["sh", "-c", f"kill -{name} $({whom})"]
+        return attacher.run(argv, timeout_s=COMMAND_TIMEOUT_S).status == 0
+
+    assert eventually(sends, TIMEOUT_S), f"nobody to send {name} to"
+
+
+def start_again(attacher: Machine) -> None:
+    """Restart both once they have ended, whichever was killed."""
+    assert eventually(lambda: not attacher.is_powered(), TIMEOUT_S), "neither goes on without the other"
+    attacher.power("on")
+
+
+def count_calls(attacher: Machine, method: str, claim: str) -> int:
+    """Count the driver's calls of this method for a claim's volume; calls are logged before their answer."""
+    lines = attacher.run(["cat", f"{ATTACHER}/calls.jsonl"], timeout_s=COMMAND_TIMEOUT_S).stdout.splitlines()
+    calls = (json.loads(line) for line in lines if line.endswith("}"))
+    wanted = {"method": method, "volume": handle(claim), "code": "OK"}
+    return sum({name: call[name] for name in wanted} == wanted for call in calls)
+
+
+def die_before(attacher: Machine, method: str, claim: str, request: Callable[[], object]) -> None:
+    """Kill the attacher before the driver sees its call."""
+    before = count_calls(attacher, method, claim)
+    send(attacher, "STOP", THE_DRIVER)
+    request()
+    pause(SENT_S)
+    send(attacher, "KILL", THE_ATTACHER)
+    assert eventually(lambda: not attacher.is_powered(), TIMEOUT_S)
+    assert count_calls(attacher, method, claim) == before
+    start_again(attacher)
+
+
+def die_after(attacher: Machine, method: str, claim: str, request: Callable[[], object]) -> None:
+    """Kill the attacher after the driver's call and before its answer."""
+    before = count_calls(attacher, method, claim)
+    send(attacher, "STOP", THE_DRIVER)
+    request()
+    pause(SENT_S)
+    send(attacher, "STOP", THE_ATTACHER)
+    send(attacher, "CONT", THE_DRIVER)
+    assert eventually(lambda: count_calls(attacher, method, claim) > before, TIMEOUT_S), (
+        "the call was not under way"
+    )
+    send(attacher, "KILL", THE_ATTACHER)
+    start_again(attacher)
+
+
+@pytest.mark.night(
+    reason="a driver's own calls: tests/unit/test_csi_driver.py; CI's time is for what breaks oftener"
+)
+@pytest.mark.parametrize("die", [die_before, die_after])
+def test_call_interrupted_by_an_attacher_kill_completes_later(
+    lab: LabHandle, stage: Lab, storage: Volumes, die: Die
+) -> None:
+    (claim,), node = storage.pvcs, stage.target
+    attacher, names = lab.fleet.machine(ATTACHER), list[str]()
+    with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
+        die(attacher, ATTACH, claim, lambda: names.append(ask_for(lab, claim, node)))
+        (name,) = names
+        assert eventually(lambda: is_attached(lab, name), TIMEOUT_S)
+        assert stage.observe(disk_holders(claim)).value == [node]
+        die(attacher, DETACH, claim, lambda: end(lab, name))
+        assert eventually(lambda: is_removed(lab, name), TIMEOUT_S)
+        assert stage.observe(disk_holders(claim)).value == []
+
+
+def force_off(lab: LabHandle, pod: Pod, attached: str) -> None:
+    """Delete a pod by force, and wait until its attachment is being deleted."""
+    lab.cluster.api.delete(pod_path(pod.namespace, pod.name), grace_s=0)
+    assert eventually(lambda: is_to_go(lab, attached), TIMEOUT_S)
+
+
+def goes_on_writing(stage: Lab, pod: Pod) -> bool:
+    """Return whether further writes of a pod reach its disk."""
+
+    def on_disk() -> int:
+        return int(stage.observe(acknowledged(pod)).value)
+
+    wanted = on_disk() + WRITES
+    return eventually(lambda: on_disk() >= wanted, TIMEOUT_S)
+
+
+@pytest.mark.night(reason="a scenario judges it: scenarios/nongraceful/test_running_machines.py")
+@pytest.mark.parametrize("die", [die_before, die_after])
+def test_surviving_writer_loses_no_write_if_an_attacher_is_killed(
+    lab: LabHandle, stage: Lab, storage: Volumes, die: Die
+) -> None:
+    guests_only(lab)
+    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    attacher, here = lab.fleet.machine(ATTACHER), attachment(claim, node)
+    out_of_service = taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")
+    with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
+        (first,) = stage.run(run_witnesses(Witness(pvc=claim), on=node))
+        assert goes_on_writing(stage, first)
+        with stage.inject(partition(node)), stage.inject(out_of_service):
+            die(attacher, DETACH, claim, lambda: force_off(lab, first, here))
+            (second,) = stage.run(run_witnesses(Witness(pvc=claim), on=other))
+            assert stage.observe(disk_holders(claim)).value == [other]
+            assert goes_on_writing(stage, second)
+        lab.wait_nodes_ready()
+        assert goes_on_writing(stage, second)
+        acknowledged_numbers = {by: stage.observe(acknowledged(by)).value for by in (first, second)}
+        numbers = {by: stage.observe(last_written(second, by=by.node)).value for by in (first, second)}
+        on_it = stage.observe(writes(second)).value
+    assert {by.node: numbers[by] >= acknowledged_numbers[by] > 0 for by in acknowledged_numbers} == {
+        node: True,
+        other: True,
+    }, (acknowledged_numbers, numbers)
+    assert [on_it[flaw] for flaw in ("lost", "doubled", "torn")] == [[], [], []], on_it
+
+
+@pytest.mark.night(reason="each side of each call: tests/unit/test_csi_driver.py")
+@pytest.mark.parametrize("after_s", AFTER_S)
+def test_volume_is_attached_and_detached_once_despite_driver_kills(
+    lab: LabHandle, stage: Lab, storage: Volumes, after_s: float
+) -> None:
+    (claim,), node = storage.pvcs, stage.target
+    attacher = lab.fleet.machine(ATTACHER)
+
+    def kill_the_driver() -> None:
+        pause(after_s)
+        send(attacher, "KILL", THE_DRIVER)
+        start_again(attacher)
+
+    with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
+        name = ask_for(lab, claim, node)
+        kill_the_driver()
+        assert eventually(lambda: is_attached(lab, name), TIMEOUT_S)
+        assert stage.observe(disk_holders(claim)).value == [node]
+        end(lab, name)
+        kill_the_driver()
+        assert eventually(lambda: is_removed(lab, name), TIMEOUT_S)
+        assert stage.observe(disk_holders(claim)).value == []
+
+
+@pytest.mark.night(reason="only machines stand still, and CI's time is for what breaks oftener")
+def test_suspended_machine_keeps_its_disk_and_errors_name_it(
+    lab: LabHandle, stage: Lab, storage: Volumes
+) -> None:
+    guests_only(lab)
+    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    beside = lab.fleet.machine(ATTACHER)
+
+    def signal_qemu(name: str) -> None:
+        script = f"kill -{name} $(cat /run/libvirt/qemu/{node}.pid)"
+        assert beside.run(["sh", "-c", script], timeout_s=COMMAND_TIMEOUT_S).status == 0
+
+    with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
+        first = attach(stage, claim, node, {"attached": True})
+        signal_qemu("STOP")
+        try:
+            end(lab, first)
+            error = {"$contains": f"volume {handle(claim)} is still in node {node} after 10 s"}
+            late = became(ATTACHMENTS, first, {"status": {"detachError": {"message": error}}})
+            stage.wait_for(late.after(created(ATTACHMENTS, first), windows.up_to(TIMEOUT_S)))
+            assert stage.find(late) is not None
+            second = ask_for(lab, claim, other)
+            # libvirt may answer nothing about it meanwhile; who asks is not told that the disk is free.
+            assert throughout(lambda: not is_attached(lab, second), STILL_S)
+        finally:
+            signal_qemu("CONT")
+        assert eventually(lambda: is_removed(lab, first), TIMEOUT_S)
+        assert eventually(lambda: is_attached(lab, second), TIMEOUT_S)
+        assert stage.observe(disk_holders(claim)).value == [other]
+        detach(stage, second)
+
+
+@pytest.mark.night(reason="only guests have a pool, and CI's time is for what breaks oftener")
+def test_volume_for_a_full_pool_is_refused_by_name(lab: LabHandle, stage: Lab) -> None:
+    guests_only(lab)
+    beside, volume = lab.fleet.machine(ATTACHER), handle("too-large")
+    process = beside.run(["sh", "-ec", SMALL_POOL], timeout_s=COMMAND_TIMEOUT_S)
+    assert process.status == 0, process.stderr
+    try:
+        argv = ["sh", DISKS, "--pool=small", "create", "16777216", volume]
+        refused = beside.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+        assert refused.status == 2
+        assert f"volume {volume}" in refused.stderr and "No space left" in refused.stderr, refused.stderr
+        left = beside.run(["sh", DISKS, "--pool=small", "holders", volume], timeout_s=COMMAND_TIMEOUT_S)
+        assert (left.status, left.stdout) == (0, "")
+    finally:
+        beside.run(["sh", "-c", NO_SMALL_POOL], timeout_s=COMMAND_TIMEOUT_S)
+
+
+@pytest.mark.night(reason="its lab has another libvirtd than it began with, and goes")
+def test_restarted_libvirtd_keeps_every_disk_in_place(lab_of_its_own: LabHandle, tmp_path: Path) -> None:
+    lab, storage = lab_of_its_own, volumes()
+    guests_only(lab)
+    stage = stage_of(lab, tmp_path)
+    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    beside = lab.fleet.machine(ATTACHER)
+    with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
+        first = attach(stage, claim, node, {"attached": True})
+        started = beside.run(["sh", "-ec", LIBVIRTD_ANEW], timeout_s=COMMAND_TIMEOUT_S)
+        assert started.status == 0, started.stderr
+        assert stage.observe(disk_holders(claim)).value == [node]
+        error = f"volume {handle(claim)} is attached to {node}, so not to {other}"
+        # A recording with a dead component does not wait.
+        second = ask_for(lab, claim, other)
+        assert eventually(lambda: error in why_not(lab, second), TIMEOUT_S)
+        end(lab, first)
+        assert eventually(lambda: is_removed(lab, first), TIMEOUT_S)
+        assert eventually(lambda: is_attached(lab, second), TIMEOUT_S)
+        assert stage.observe(disk_holders(claim)).value == [other]
+        end(lab, second)
+        assert eventually(lambda: is_removed(lab, second), TIMEOUT_S)

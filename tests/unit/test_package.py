@@ -1,0 +1,231 @@
+"""The package: its files, extras, versions and layout, shipped files, and the site of its documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from infra import csi, dist
+from infra.links import failure, links
+from nodeproof import hints, proc
+from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, shipped
+from nodeproof.model.problem import Problem
+from tests.documented import TOP
+
+# The package: its files, its extras in the lock file, its versions, and the driver without its extra.
+
+
+PINS = dict(re.findall(r"^([\w.-]+)==(\S+)", (dist.TOP / "requirements.lock").read_text(), re.MULTILINE))
+PROJECT = dist.PROJECT["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+REQUIREMENTS = [*PROJECT["dependencies"], *EXTRAS["csi"], *EXTRAS["lab"], *EXTRAS["dev"]]
+
+
+def wheel_with(names: set[str], folder: Path) -> Path:
+    path = folder / "nodeproof-0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in sorted(names):
+            archive.writestr(name, "")
+    return path
+
+
+def test_wheel_has_exactly_the_tracked_files(tmp_path: Path) -> None:
+    names = set(dist.expected_files())
+    dist.check_files(wheel_with(names, tmp_path))
+    template = "nodeproof/report/templates/page.html"
+    with pytest.raises(dist.CheckFailed, match=f"lacks {re.escape(str([template]))}"):
+        dist.check_files(wheel_with(names - {template}, tmp_path))
+    with pytest.raises(dist.CheckFailed, match="nodeproof/remains"):
+        dist.check_files(wheel_with(names | {"nodeproof/remains"}, tmp_path))
+
+
+@pytest.mark.parametrize("requirement", [text for text in REQUIREMENTS if not text.startswith("nodeproof[")])
+def test_lock_satisfies_the_extras(requirement: str) -> None:
+    needed = Requirement(requirement)
+    assert PINS[needed.name] in needed.specifier
+
+
+def test_driver_has_the_version_of_the_package() -> None:
+    assert PROJECT["version"] == csi.VERSION
+
+
+def test_driver_without_grpc_names_its_extra() -> None:
+    code = "import sys; sys.modules['grpc'] = None; import infra.csi"
+    process = proc.run([sys.executable, "-c", code], timeout_s=60.0, cwd=dist.TOP, check=False)
+    assert process.status == 2
+    assert process.stderr == "csi driver: not installed: grpcio; run `pip install 'nodeproof[csi]'`\n"
+
+
+# Shipped files and suggested fixes: in a clone and in an installed package.
+
+
+@pytest.mark.parametrize("what", [BASE, BOX, MACHINES, VAGRANT])
+def test_missing_setup_file_is_not_suggested(what: Hint, tmp_path: Path) -> None:
+    assert hint_for(what).startswith("run `")
+    assert "setup" not in hint_for(what, tmp_path)
+
+
+def test_installed_package_names_its_extra(tmp_path: Path) -> None:
+    assert "pip install 'nodeproof[libvirt]'" in hint_for(MACHINES, tmp_path)
+
+
+def test_shipped_file_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, schema = tmp_path / "site" / "nodeproof", "scenarios/claims.schema.json"
+    assert shipped(schema).is_file()
+    monkeypatch.setattr(hints, "_TOP", tmp_path)
+    monkeypatch.setattr(hints, "__file__", str(package / "hints.py"))
+    with pytest.raises(Problem, match="is missing"):
+        shipped(schema)
+    (package / "_data" / "scenarios").mkdir(parents=True)
+    (package / "_data" / schema).touch()
+    assert shipped(schema) == package / "_data" / schema
+
+
+# What a plain pytest run loads of the harness, and what the plugin does there: nothing.
+
+
+FOREIGN = """
+import signal, sys
+
+def test_it():
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert not {"nodeproof.session.run", "nodeproof.session.hooks"} & set(sys.modules)
+"""
+SCENARIO = """
+import signal
+from nodeproof.scenario import claims
+
+@claims("cordon.taint")
+def test_it(judge):
+    assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+"""
+
+
+def test_pytest_without_scenarios_loads_no_lab() -> None:
+    code = "import sys, nodeproof.plugin; print(*sys.modules)"
+    loaded = proc.run([sys.executable, "-c", code], timeout_s=120).stdout.split()
+    assert "nodeproof.plugin" in loaded
+    assert [name for name in loaded if name.startswith(("nodeproof.labs", "nodeproof.artifacts"))] == []
+
+
+def run_pytest(folder: Path, code: str, workers: str) -> proc.Result:
+    (folder / "test_it.py").write_text(code)
+    argv = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider", "test_it.py"]
+    return proc.run(argv, timeout_s=240, cwd=folder, check=False)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_pytest_without_scenarios_is_not_disturbed(workers: str, tmp_path: Path) -> None:
+    process = run_pytest(tmp_path, FOREIGN, workers)
+    assert process.status == 0, process
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["test_it.py"]
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_scenario_begins_a_run_without_options(workers: str, tmp_path: Path) -> None:
+    process = run_pytest(tmp_path, SCENARIO, workers)
+    (run,) = (path for path in (tmp_path / "reports" / "out").glob("2*-fast-process-*"))
+    assert (run / "verdicts.json").exists(), process
+    assert f"run folder: {run}" in process.stdout
+
+
+# The documentation as a site: complete, without a broken link, and without a request to another host.
+
+
+TIMEOUT_S = 300.0
+CONFIG = "mkdocs.yml"
+# The resources of a page, not its links.
+ELSEWHERE = re.compile(
+    r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)"
+)
+STYLE_ELSEWHERE = re.compile(r"(?:url\(|@import\s*)[\"']?((?:https?:)?//[^\"')\s]+)")
+
+
+def build(top: Path, site: Path) -> proc.Result:
+    """Build the site of a folder as `make site` does."""
+    argv = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site))
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return proc.run(argv, timeout_s=TIMEOUT_S, cwd=top, env=environment, check=False)
+
+
+def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    process = build(TOP, tmp_path)
+    assert process.status == 0, process.stderr
+    pages, styles = list(tmp_path.rglob("*.html")), list(tmp_path.rglob("*.css"))
+    assert len(pages) > 30
+    assert {host for page in pages for host in ELSEWHERE.findall(page.read_text())} == set()
+    assert {host for style in styles for host in STYLE_ELSEWHERE.findall(style.read_text())} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "navigation", "message"),
+    [
+        ("[no page](docs/other.md)", ["README.md", "docs/page.md"], "'docs/other.md'"),
+        (
+            "[no anchor](docs/page.md#other)",
+            ["README.md", "docs/page.md"],
+            "does not contain an anchor '#other'",
+        ),
+        ("# Home", ["README.md"], 'not included in the "nav"'),
+    ],
+    ids=["page", "anchor", "navigation"],
+)
+def test_broken_link_and_page_outside_the_navigation_are_errors(
+    tmp_path: Path, text: str, navigation: list[str], message: str
+) -> None:
+    shutil.copytree(TOP / "infra" / "site", tmp_path / "infra" / "site")
+    settings = (TOP / CONFIG).read_text().partition("\nnav:")[0]
+    (tmp_path / CONFIG).write_text(f"{settings}\nnav: {navigation}\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# Page\n")
+    (tmp_path / "README.md").write_text(text)
+    process = build(tmp_path, tmp_path / "site")
+    assert process.status == 1
+    assert message in process.stderr
+
+
+# The weekly check of external links.
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/page" else 404)
+        self.end_headers()
+
+    def log_message(self, *_arguments: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Serve one page on loopback."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+def test_link_is_found_once_with_all_its_pages() -> None:
+    text = "[A](https://a.dev/x#part) and <https://a.dev/x#part>, `http://HOST/y`, http://b.example/z"
+    assert links({"one.md": text, "two.md": text}) == {"https://a.dev/x#part": ["one.md", "two.md"]}
+
+
+def test_only_a_link_that_is_not_served_fails(server: str) -> None:
+    assert failure(f"{server}/page", retries=0) == ""
+    assert "404" in failure(f"{server}/removed", retries=1, pause_s=0)
+
+
+def test_closed_port_fails() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
+        port = http.server_port
+    assert "refused" in failure(f"http://127.0.0.1:{port}/", retries=0)
