@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
 
-Json = Any
+from nodeproof.model.pattern import Json
+
 TIMEOUT_S = 60.0
 _OPTIONS = (
     "--headless",

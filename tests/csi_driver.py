@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import grpc
 import pytest
@@ -22,8 +21,8 @@ from infra.csi.protocol import csi_pb2
 from infra.csi.table import Table
 from nodeproof import proc
 from nodeproof.artifacts.csi import python_path
+from nodeproof.model.pattern import Json
 
-Json = Any
 NODES = ("node-1", "node-2")
 END_TIMEOUT_S = 20.0
 

@@ -10,7 +10,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from nodeproof.checks import heartbeats, moments, observations
 from nodeproof.checks.evidence import between, find_event
@@ -20,12 +19,12 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check, Judgment, Moment
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import STARTED
 from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 from tests.synthetic_events import CHANGES, insert_moment, written_then
 
-Json = Any
 DEVIATES, GAP, NO_ANCHOR = "deviates", "unproven: gap", "unproven: no-anchor"
 HOST_TOO_LOADED = "unproven: host-too-loaded"
 NOT_INJECTED, COMPONENT_DIED = "unproven: not-injected", "unproven: component-died"

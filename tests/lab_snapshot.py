@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.machines.machine import Machine
+from nodeproof.model.pattern import Json
 from tests import leftovers
 
-Json = Any
 _COMMAND_TIMEOUT_S = 20.0
 _KINDS = {
     "namespace": "/api/v1/namespaces",

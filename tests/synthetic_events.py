@@ -6,15 +6,11 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from nodeproof.checks import moments
 from nodeproof.model.history import Entry, History, Version
 from nodeproof.model.judgment import Moment
-from nodeproof.model.pattern import PRESENT, matches
-
-Json = Any
-
+from nodeproof.model.pattern import PRESENT, Json, matches
 
 _IDENTITY = ("namespace", "name", "labels")
 

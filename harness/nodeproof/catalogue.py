@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import yaml
 from jsonschema import Draft202012Validator
@@ -19,10 +19,8 @@ from nodeproof.hints import shipped
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, Constant, ReportedBug
 from nodeproof.model.formula import SLACK, SYMBOLS, Term
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-
-Json = Any
-
 
 Place = Sequence[str | int]
 SIZE_LIMIT = 1 << 20

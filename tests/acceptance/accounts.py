@@ -6,13 +6,12 @@ import base64
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model.pattern import Json
 
-Json = Any
 _GROUP = "rbac.authorization.k8s.io"
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 _ROLES, _BINDINGS = f"/apis/{_GROUP}/v1/clusterroles", f"/apis/{_GROUP}/v1/clusterrolebindings"

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
-from typing import Any
 
 from nodeproof.cluster.resources import NAMESPACE, node
 from nodeproof.labs.client import registry
+from nodeproof.model.pattern import Json
 from tests.acceptance.altered import Alteration, Cluster
 from tests.waiting import pause
 
-Json = Any
 LATE_S = 4.0
 LATE_TAINT = {"key": "nodeproof.dev/late", "value": "yes", "effect": "NoSchedule"}
 SLACK_S = 1.5

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.catalogue import scenarios_dir
@@ -20,11 +19,11 @@ from nodeproof.cluster.workloads import HOSTNAME_LABEL
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.cluster import UNREACHABLE, ZONE_LABEL, condition_status, has_taint
+from nodeproof.model.pattern import Json
 from nodeproof.report import rundir
 from nodeproof.report.digest import verdict_of
 from tests.waiting import eventually
 
-Json = Any
 RUN_TIMEOUT_S = 600.0
 VISIBLE_TIMEOUT_S = 300.0
 """Emulated machines need two minutes before the fault; the end of the scenarios ends every wait."""

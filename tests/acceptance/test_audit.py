@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,6 @@ from tests.acceptance.accounts import account, with_user
 from tests.acceptance.command import CompletedCommand, nodeproof
 from tests.waiting import eventually
 
-Json = Any
 NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
 ABOUT_PROBLEMS = {
     "cidr.unique",

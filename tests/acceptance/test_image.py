@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +16,6 @@ from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.accounts import account
 from tests.acceptance.command import TOP, nodeproof
 
-Json = Any
 BUILD_TIMEOUT_S = 900.0
 BASE, IMAGE = "localhost/debian", "localhost/nodeproof-audit"
 RECIPE = TOP / "infra" / "ci" / "Containerfile"

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,12 +14,12 @@ from nodeproof.cluster.resources import node
 from nodeproof.cluster.workloads import IMAGE
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model.pattern import Json
 from tests.acceptance.accounts import account
 from tests.acceptance.command import nodeproof
 from tests.acceptance.test_audit import writes_by
 from tests.waiting import eventually
 
-Json = Any
 NAME, PLANNER, ROLE = "nodeproof-mark", "nodeproof-plan", "node-role.kubernetes.io/control-plane"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

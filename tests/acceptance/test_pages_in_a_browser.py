@@ -7,16 +7,15 @@ import re
 import shutil
 from html import escape, unescape
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeproof import proc
+from nodeproof.model.pattern import Json
 from nodeproof.model.verdict import Measured, deviates, unproven
 from nodeproof.report import comparison, digest, page, publish
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
-Json = Any
 TIMEOUT_S = 300.0
 OTHERS = pytest.mark.night("needs Chromium, which nothing else does; unit tests hold what is in the pages")
 SCHEMES = {"dark": 0, "light": 1}

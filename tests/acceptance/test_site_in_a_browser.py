@@ -68,7 +68,6 @@ def shows(text: str) -> str:
 # The sites
 
 
-Json = Any
 pytestmark = pytest.mark.night("needs Chromium, which nothing else does; unit tests check Allure's input")
 
 

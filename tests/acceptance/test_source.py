@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeproof import proc
 from nodeproof.artifacts.build import Version, find_go, go_environment, required_go, staging_modules
 from nodeproof.artifacts.components import recipe_dir
+from nodeproof.model.pattern import Json
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
 from tests.acceptance.command import nodeproof
 from tests.checkouts import commit, contents
 
-Json = Any
 LEASE = "heartbeat.lease-interval"
 KUBELET = "pkg/kubelet/kubelet.go"
 FRACTION = "nodeLeaseRenewIntervalFraction = "

@@ -21,6 +21,7 @@ from nodeproof.faults.partition import Partition
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.model.pattern import Json
 from nodeproof.safety import injector as injecting
 from nodeproof.safety.deadman import LATE_S, RETRY_S, Timers
 from nodeproof.safety.guard import Declared, Refused
@@ -32,7 +33,6 @@ from tests.contract.silence import silence
 from tests.lab_snapshot import TIMERS
 from tests.waiting import eventually, pause, throughout
 
-Json = Any
 SHORT_TTL_S, LONG_TTL_S = 1.5, 120.0
 RENEWED_TTL_S = 5.0
 """Long enough to renew the switch of an emulated machine."""

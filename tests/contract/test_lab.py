@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,7 @@ from nodeproof.labs.client.measuring import read_clock
 from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import condition, is_ready
 from nodeproof.model.history import Entry, History
-from nodeproof.model.pattern import PRESENT, unknown
+from nodeproof.model.pattern import PRESENT, Json, unknown
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import LAB, slack_s
 from nodeproof.probes.component import ANSWERS, kubelet_from_outside
@@ -44,7 +43,6 @@ from tests.acceptance.command import nodeproof, start
 from tests.contract.kinds import Kind
 from tests.waiting import eventually, pause
 
-Json = Any
 COMMAND_TIMEOUT_S = 10.0
 UNUSED_ADDRESS = "10.77.254.254"
 READY_TIMEOUT_S = 60.0

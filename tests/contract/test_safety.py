@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import paramiko
 import pytest
@@ -29,6 +28,7 @@ from nodeproof.labs.kinds import PROCESS
 from nodeproof.machines.machine import Machine, MachineError
 from nodeproof.machines.ssh import SshMachine
 from nodeproof.model.cluster import condition_status
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.recording.recorder import Recording, RecordingContext
 from nodeproof.report import rundir
@@ -45,7 +45,6 @@ from tests.contract.victim import DIED, HOLD
 from tests.lab_snapshot import TIMERS
 from tests.waiting import eventually
 
-Json = Any
 BY_ITSELF_TIMEOUT_S = TTL_S + 10.0
 HEAL_TIMEOUT_S = 10.0
 ON_DEMAND_TIMEOUT_S = TTL_S - RENEW_PERIOD_S - 5.0

@@ -12,14 +12,13 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from nodeproof.faults import Fault
 from nodeproof.labs.client import registry
+from nodeproof.model.pattern import Json
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.ledger import Ledger
 
-Json = Any
 HOLD = "hold"
 DIED = 42
 """The exit status of a death at the requested step."""

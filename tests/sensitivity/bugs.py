@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-Json = Any
+from nodeproof.model.pattern import Json
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "bugs"
 CHOOSES = "NODEPROOF_BUG"

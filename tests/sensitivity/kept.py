@@ -6,14 +6,13 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from nodeproof.model.pattern import Json
 from nodeproof.report.rundir import write_json
 from tests.sensitivity.bugs import Bug
 from tests.sensitivity.running import CAUGHT, Tried
 
 TABLE = "table.json"
-Json = Any
 DigestOf = Callable[[Bug], str]
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import Lost
 
-Json = Any
 WALL_OFFSET_S = 1_700_000_000.0
 RESOURCES = ("nodes", "pods", "leases", "events")
 NAMESPACE = "nodeproof"

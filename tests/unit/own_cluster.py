@@ -8,14 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from nodeproof.model.pattern import Json
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME
-
-Json = Any
 
 
 class JsonHandler(BaseHTTPRequestHandler):

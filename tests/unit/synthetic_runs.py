@@ -6,18 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nodeproof import catalogue
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
+from nodeproof.model.pattern import Json
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window
 from nodeproof.report import rundir
 from nodeproof.report.rundir import Row, RunFacts
 
-Json = Any
 CLAIMS: Mapping[str, Claim] = catalogue.load()
 JUDGED = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
 VERSION = "v1.36.3"

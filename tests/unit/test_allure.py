@@ -176,7 +176,6 @@ def test_recipe_is_locked_with_hashes_and_without_addresses() -> None:
 # Labels, links and categories of Allure; titles of scenarios; since when a claim deviates.
 
 
-Json = Any
 CUT = "scenarios/partition/test_unreachable.py::test_a_cut_node_is_found"
 DETECTION, LEASE, CORDON = "monitoring.detection-time", "heartbeat.lease-interval", "cordon.not-a-condition"
 PLAIN = next(claim for claim, entry in CLAIMS.items() if not entry.drift and entry.status == "judged")

@@ -7,18 +7,17 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeproof.existing import ansible, inspection
 from nodeproof.existing.inspection import Inspection
 from nodeproof.existing.inventory import AnsibleHosts, Ssh
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from tests.unit.ssh_server import Hosts
 from tests.unit.test_marks import INVENTORY, NAME
 
-Json = Any
 List = Callable[[Json], AnsibleHosts]
 
 

@@ -41,6 +41,7 @@ from nodeproof.cluster.resources import pods
 from nodeproof.model.cluster import flags_of
 from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.recording import bookmarks
@@ -51,7 +52,6 @@ from tests.unit.histories import NODE, OTHER, Story, configuration
 # Claims that an audit judges: each conforms, and each can deviate.
 
 
-Json = Any
 Alter = Callable[[Json], object]
 CATALOGUE = catalogue.load()
 VERSION = "v1.36.3"

@@ -22,6 +22,7 @@ from nodeproof.model.cluster import UNREACHABLE, Configuration
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import CLOUD
+from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured, Verdict
@@ -66,7 +67,6 @@ from tests.unit.sample_checks import (
 # Events within, outside and absent from their windows, and checks as data.
 
 
-Json = Any
 GAP = "unproven: gap"
 QUIET, LONG = windows.absence(5.0), windows.absence(30.0)
 

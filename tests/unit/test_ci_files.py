@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,13 +16,13 @@ import yaml
 from infra.subject import LONGEST, fault
 from nodeproof import cli, proc
 from nodeproof.model import shard
+from nodeproof.model.pattern import Json
 from tests.fakes import executable
 from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, shard_run
 
 # The nightly workflow, the Jobs and the image of a night, and their pinned downloads
 
 
-Json = Any
 TOP = Path(__file__).resolve().parents[2]
 FILE = TOP / "infra" / "ci" / "nightly.yml"
 RELEASE, PATCH, LINKS = (FILE.with_name(name) for name in ("release.yml", "patch.yml", "links.yml"))

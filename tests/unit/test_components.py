@@ -31,6 +31,7 @@ from nodeproof.artifacts.components import (
     recipe_hash,
 )
 from nodeproof.model.overrides import Overrides, suffix
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
@@ -42,8 +43,6 @@ from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FAC
 
 # Sources of executables, without building any: `go` and Kubernetes are small shell scripts.
 
-
-Json = Any
 
 UPSTREAM_GO_MOD = """\
 module k8s.io/kubernetes

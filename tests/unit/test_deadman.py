@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +17,10 @@ from nodeproof.labs.base.processes import EventLog
 from nodeproof.labs.supervisor import init
 from nodeproof.labs.supervisor.init import Deadman
 from nodeproof.machines.machine import MachineError
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from tests.waiting import eventually, throughout
 
-Json = Any
 FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
 SHORT_S, LONG_S, TIMEOUT_S, QUIET_S = 0.05, 60.0, 5.0, 0.5
 

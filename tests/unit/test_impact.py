@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,9 +10,9 @@ from nodeproof.existing import impact
 from nodeproof.existing.impact import ENDS_PODS, Impact, State
 from nodeproof.faults import FAULTS
 from nodeproof.model.cluster import UNREACHABLE
+from nodeproof.model.pattern import Json
 from tests.unit.test_marks import INVENTORY, NAME, NOW, UID, VALID, node
 
-Json = Any
 OWNED = [{"kind": "ReplicaSet", "name": "web", "controller": True}]
 READY: Json = {"conditions": [{"type": "Ready", "status": "True"}]}
 FOREVER = {"operator": "Exists"}

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.pattern import Json
 from nodeproof.model.slack import Span, misread_s, slack_s, step_s
 from nodeproof.recording.node_messages import WallClock, measure_stalls
 from tests.unit.histories import (
@@ -43,7 +43,6 @@ from tests.waiting import eventually
 # A watch that delays events between two sentinels: their write times, or newer writes, show it.
 
 
-Json = Any
 Deed = tuple[float, Callable[[], object]]
 
 

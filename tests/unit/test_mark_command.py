@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeproof import cli
 from nodeproof.existing.marks import ANNOTATION
+from nodeproof.model.pattern import Json
 from tests.unit.own_cluster import JsonHandler, serving
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME, node
-
-Json = Any
 
 
 class Cluster:

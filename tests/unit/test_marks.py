@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeproof.existing import marks
 from nodeproof.existing.inventory import ClusterAddress, Inventory, ListedNode, Ssh
 from nodeproof.existing.marks import ANNOTATION, Mark
+from nodeproof.model.pattern import Json
 
-Json = Any
 UID, NAME, OWNER = "uid-1", "worker-7", "admin (ann@desk)"
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
 VALID = Mark(OWNER, NOW + timedelta(hours=1), "machine-1", UID)

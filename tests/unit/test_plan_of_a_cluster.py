@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from nodeproof import cli
 from nodeproof.existing.marks import Mark
+from nodeproof.model.pattern import Json
 from tests.unit.own_cluster import JsonHandler, serving
 from tests.unit.test_impact import member, pod
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME, NOW, node
 
-Json = Any
 PLAN = ("plan", "--cluster", "cluster.yaml")
 
 

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
@@ -26,6 +25,7 @@ from nodeproof.model import window as windows
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check
+from nodeproof.model.pattern import Json
 from tests.unit.histories import (
     GRACE_S,
     NAMESPACE,
@@ -52,7 +52,6 @@ from tests.unit.sample_checks import (
     UNKNOWN,
 )
 
-Json = Any
 EXAMPLES = int(os.environ.get("NODEPROOF_EXAMPLES", "300"))
 """Some hundred by default; the nightly run asks for ten thousand."""
 RESOURCES = ("nodes", "pods", "leases", "events")

@@ -17,12 +17,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from nodeproof import catalogue, cli, proc
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report import comparison, digest, junit, page, recheck, rundir, site, tables, timeline
 from tests.golden_runs import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
 from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
 
-Json = Any
 CLAIMS = catalogue.load([RUNS / "claims"])
 FROZEN = "unreachable-measured"
 DETECTION = "monitoring.detection-time"

@@ -25,6 +25,7 @@ from nodeproof.labs.base.processes import EventLog
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import CLUSTER_WIDE
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import BEAT, EXITS, FAILED, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED, WROTE
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import LAB
@@ -311,7 +312,6 @@ def resident_kib(status: Path) -> int:
 # Recorded parts of foreign objects.
 
 
-Json = Any
 SECRET = "hunter2"  # noqa: S105  looked for, never used
 
 

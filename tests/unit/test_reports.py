@@ -21,6 +21,7 @@ from prometheus_client.samples import Sample
 from nodeproof import cli
 from nodeproof.cli import main
 from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
 from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
@@ -50,7 +51,6 @@ from tests.unit.synthetic_runs import (
     TAINT,
     VERSION,
     WINDOW,
-    Json,
     ScenarioVerdict,
     configuration,
     tell,

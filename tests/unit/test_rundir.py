@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -14,6 +13,7 @@ from nodeproof import cli
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.history import History
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict, conforms, unproven
 from nodeproof.report import allure, digest, recovery, rundir
@@ -40,7 +40,6 @@ from tests.unit.synthetic_runs import (
 # Rows, exit codes and the run folder.
 
 
-Json = Any
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
 CONFIGURATION = configuration()
 

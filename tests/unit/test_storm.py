@@ -23,6 +23,7 @@ from nodeproof.model.combinations import POSSIBLE
 from nodeproof.model.generator import Expected, expected_end_s, generate
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import CHANGES, FIRST, KINDS, TAINT_KEY, Combination, Schedule, Step
 from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
@@ -48,7 +49,6 @@ from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
 # Schedules of a storm: generated from a seed, stored, read and refused.
 
 
-Json = Any
 FEW = {"seed": 3, "steps": [{"fault": "partition", "target": 1, "duration_s": 2.0}]}
 
 

@@ -5,14 +5,13 @@ They conform as it is, and fall where somebody moves a disk, keeps it, or ends i
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pods
 from nodeproof.faults.volumes import DISKS, DRIVER, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.needs import ATTACHER
+from nodeproof.model.pattern import Json
 from tests.acceptance.alterations import refused
 from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped
 from tests.markers import falls
@@ -24,7 +23,6 @@ from tests.vm.altering import (
 from tests.vm.conftest import Run
 from tests.waiting import pause
 
-Json = Any
 DEAD, RUN_ON = (shipped(f"nongraceful/test_{name}.py") for name in ("disks", "running_machines"))
 UNMOUNT = shipped("shutdown/test_unmount.py")
 LEFT, LOSES = ("-k", "leftover_out_of_service_taint"), ("-k", "loses_its_disk")

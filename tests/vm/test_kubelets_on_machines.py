@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pod, pods
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model.pattern import Json
 from tests.acceptance.alterations import SLACK_S
 from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
 from tests.markers import falls
@@ -26,7 +26,6 @@ from tests.vm.altering import (
 from tests.vm.conftest import Run
 from tests.waiting import eventually, pause, throughout
 
-Json = Any
 STOPPED = shipped("heartbeat/test_stopped_kubelet.py")
 MACHINE, NETWORK = shipped("info/test_machine.py"), shipped("conditions/test_network.py")
 RUNTIME, WITHOUT = shipped("conditions/test_runtime.py"), ("-k", "without_container_runtime")

@@ -6,14 +6,12 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.judgment import Moment, Observation
+from nodeproof.model.pattern import Json
 from nodeproof.recording.recorder import Recording
-
-Json = Any
-
 
 T = TypeVar("T")
 

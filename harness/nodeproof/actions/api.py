@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from nodeproof.actions.action import Action, ActionContext
@@ -18,10 +18,8 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.safety import MARK
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.judgment import Observation, words_in
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-
-Json = Any
-
 
 _TIMEOUT_S = 10.0
 _KUBECONFIG = "/etc/kubernetes/kubeconfig"

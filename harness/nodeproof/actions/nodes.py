@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.actions.action import Action, ActionContext
 from nodeproof.actions.api import send_request
@@ -26,12 +26,10 @@ from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import parse_time
 from nodeproof.model.judgment import Observation, words_in
 from nodeproof.model.needs import CLOUD
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import POD_GC_S, QUARANTINE_S
 from nodeproof.waiting import wait_until
-
-Json = Any
-
 
 _LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from nodeproof.actions.action import Action, ActionContext
 from nodeproof.actions.api import send_request
@@ -16,10 +16,8 @@ from nodeproof.cluster.resources import NAMESPACE, pods
 from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, pod_spec, tolerates, witness_spec
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.judgment import Moment, Observation, words_in
-from nodeproof.model.pattern import PRESENT
+from nodeproof.model.pattern import PRESENT, Json
 from nodeproof.model.problem import Problem
-
-Json = Any
 
 
 def run_pod(

@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.cache import ProgressLine, Report, cache_dir, load_or_build, work_folder
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
 
-Json = Any
 BUILD = "build"
 """The value of --components for what is built here."""
 OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller-manager": "cloud"}

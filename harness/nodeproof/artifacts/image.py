@@ -16,17 +16,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.artifacts.build import tail
 from nodeproof.artifacts.components import Component, Components
 from nodeproof.cache import Report, cache_dir, load_or_build
 from nodeproof.hints import MACHINES, hint_for, shipped
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.root import check_tools, root_prefix
 
-Json = Any
 KERNEL_ARGUMENTS = (
     "root=LABEL=NPROOT",
     "rw",

@@ -11,15 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from itertools import pairwise
-from typing import Any
 
 from nodeproof.checks.observations import shows
 from nodeproof.model.cluster import UNREACHABLE, UNSCHEDULABLE, condition, condition_status
 from nodeproof.model.judgment import Check, Observation
-from nodeproof.model.pattern import PRESENT, matches
+from nodeproof.model.pattern import PRESENT, Json, matches
 from nodeproof.model.quantity import amount
 
-Json = Any
 Node = Mapping[str, Json]
 States = Sequence[Node]
 """The states of one Node from the start to the end, at least one."""

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from nodeproof.audit import expectations
 from nodeproof.audit.expectations import CLUSTER, Expectation, States
@@ -29,13 +28,13 @@ from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import RENEW_JITTER, Calibration, Configuration, condition_status
 from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Judgment
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.recording.bookmarks import ReadOnlyRecording
 from nodeproof.report import files, rundir
 from nodeproof.report.rundir import Row
 
-Json = Any
 Objects = Mapping[str, Json]
 """Objects of one resource, by name."""
 LEASE_INTERVAL = "heartbeat.lease-interval"

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz
@@ -22,9 +21,9 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE, flags_of
 from nodeproof.model.formula import field_at
 from nodeproof.model.judgment import Observation
+from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 
-Json = Any
 Node = Mapping[str, Json]
 Flags = Mapping[str, Mapping[str, str]]
 """Flags of the instances of a component, by their source."""

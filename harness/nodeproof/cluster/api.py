@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
@@ -22,9 +21,9 @@ from kubernetes.config import new_client_from_config
 from urllib3.connection import HTTPSConnection
 
 from nodeproof.disk import check_private
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 
-Json = Any
 Dial = Callable[[str, int, float], socket.socket]
 CALL_TIMEOUT_S = 15.0
 _TOO_MANY, _BROKEN = 429, 500

@@ -20,9 +20,9 @@ from kubernetes.config import ConfigException, new_client_from_config
 from kubernetes.config.kube_config import KubeConfigMerger
 
 from nodeproof.cluster.api import Api
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 DEFAULT = "~/.kube/config"
 REQUESTS_PER_S = 20.0
 

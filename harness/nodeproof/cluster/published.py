@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.resources import RESOURCES, node
-from nodeproof.model.pattern import fields_of
+from nodeproof.model.pattern import Json, fields_of
 from nodeproof.model.problem import Problem
-
-Json = Any
 
 
 def configz(api: Api, base: str) -> Mapping[str, Json]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from nodeproof.model.cluster import LEASE_NAMESPACE
+from nodeproof.model.pattern import Json
 
-Json = Any
 NAMESPACE = "nodeproof"
 """The namespace of everything that the harness creates in a cluster, except for its sentinel Lease."""
 AUDIT_MARK = "nodeproof"

@@ -10,7 +10,6 @@ import shlex
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nodeproof.checks import moments, witnessed
 from nodeproof.cluster.api import Api, ApiError
@@ -27,6 +26,7 @@ from nodeproof.model.cluster import (
     is_ready,
 )
 from nodeproof.model.judgment import Moment
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import (
     BEAT,
     BEAT_S,
@@ -40,9 +40,6 @@ from nodeproof.model.pod_log import (
 )
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import wait_until
-
-Json = Any
-
 
 IMAGE = "nodeproof.local/pause:1"
 """An image in every guest; a fake container runtime accepts any name."""

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.units import UnitDown
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, Machine, MachineError, Shell, checked
 from nodeproof.model.cluster import LEASE_NAMESPACE, condition, is_ready
+from nodeproof.model.pattern import Json
 from nodeproof.waiting import retry_on
 
-Json = Any
 What = Literal["status", "lease"]
 _REGISTRATION_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 """Without it the attach-detach controller ignores a node (initialNode in kubelet_node_status.go)."""

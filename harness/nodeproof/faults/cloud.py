@@ -6,15 +6,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from nodeproof.faults.api import DeleteNode
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell, checked
 from nodeproof.model.cluster import has_taint
 from nodeproof.model.needs import CLOUD
+from nodeproof.model.pattern import Json
 
-Json = Any
 State = Literal["exists", "shut-down", "gone"]
 STATES: Sequence[State] = ("exists", "shut-down", "gone")
 STARTED = "Initialize"

@@ -10,8 +10,8 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell, checked
+from nodeproof.model.pattern import Json
 
-Json = Any
 COMMAND_TIMEOUT_S = 10.0
 Place = Literal["node", "component", "control-plane"]
 FAULTS: dict[str, type[Fault]] = {}

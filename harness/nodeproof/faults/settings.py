@@ -8,13 +8,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, has_booted, output_of, succeeds
 from nodeproof.machines.machine import Machine, MachineError, Shell
+from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 
-Json = Any
 _WRITE = 'cat >"$0.new" && mv "$0.new" "$0"'
 _COMPONENT_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.[a-z]+$", re.MULTILINE)
 SETTINGS_FILE = "/etc/kubernetes/kubelet.json"

@@ -7,14 +7,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.cluster import is_ready
 from nodeproof.model.needs import ATTACHER
+from nodeproof.model.pattern import Json
 
-Json = Any
 DRIVER = "csi.nodeproof.dev"
 NAMESPACE = "nodeproof"
 LABEL = "nodeproof.dev/volumes"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from nodeproof import proc
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError
 
-Json = Any
 PowerAction = Literal[
     "off",
     "on",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import paramiko
 
@@ -27,9 +27,9 @@ from nodeproof.machines.machine import (
     PowerAction,
     Shell,
 )
+from nodeproof.model.pattern import Json
 from nodeproof.waiting import wait_until
 
-Json = Any
 SSH_PORT = 22
 KUBELET_PORT = 10250
 CONNECT_TIMEOUT_S = 10.0

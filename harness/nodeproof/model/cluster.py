@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as fields_of
-from typing import Any
 
 from nodeproof.model.formula import SYMBOLS, read
+from nodeproof.model.pattern import Json
 
-Json = Any
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"

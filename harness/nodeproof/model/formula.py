@@ -7,12 +7,9 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
-
-Json = Any
-
 
 Lookup = Callable[[str], float]
 _PRODUCT = re.compile(r"(?<![A-Za-z_0-9.])([0-9]+(?:\.[0-9]+)?)([A-Za-z_][A-Za-z_0-9]*)")

@@ -45,12 +45,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 from nodeproof.model import redact
-
-Json = Any
-
+from nodeproof.model.pattern import Json
 
 SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
 Key = tuple[str, str, str]

@@ -6,11 +6,9 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from nodeproof.model.pattern import Json
 from nodeproof.model.window import Stored, WindowSpec
-
-Json = Any
 
 
 class Check(Stored):

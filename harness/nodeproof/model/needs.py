@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from nodeproof.model.formula import SYMBOLS, Term
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 FEATURES: Mapping[str, str] = {
     "freeze": "a node, including its clock, can be paused and resumed",
     "link": "the cable of a node's `data` network can be pulled",

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Json = Any
-
-
+"""A value of a JSON document."""
 PRESENT = {"$present": True}
 LISTED = "[]"
 """Suffix of a path's part: each element of that list."""

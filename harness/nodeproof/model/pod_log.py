@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from nodeproof.model.pattern import Json
 from nodeproof.model.slack import Span
-
-Json = Any
 
 STARTED = "started"
 BEAT = "beat"

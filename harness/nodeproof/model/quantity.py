@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Any
 
-Json = Any
-
+from nodeproof.model.pattern import Json
 
 _QUANTITY = re.compile(r"([0-9.]+)(m|[kMGTPE]|[KMGTPE]i|)")
 _POWERS = "kMGTPE"

@@ -20,9 +20,9 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
-Json = Any
+from nodeproof.model.pattern import Json
+
 Match = Callable[[str, int], re.Match[str] | None]
 """Match at a position of a text."""
 KEY, CERTIFICATE, TOKEN = "[redacted private key", "[redacted certificate", "[redacted token"

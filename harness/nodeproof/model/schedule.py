@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 Anchor = Literal["begun", "injected", "healed", "unknown"]
 """What a step waits for: the beginning of the storm; or of an earlier step the proven fault, its proven
 healing, or Ready=Unknown of its node.

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 Claims = tuple[str, ...]
 _TEXT = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from nodeproof.model.pattern import Json
 from nodeproof.model.window import Window
 
-Json = Any
 Outcome = Literal["conforms", "deviates", "unproven"]
 Agreement = Literal["agrees", "differs", "silent", "unknown"]
 Code = Literal[

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, ParamSpec, Self
+from typing import Literal, ParamSpec, Self
 
 from nodeproof.model.cluster import RENEW_JITTER, UPDATE_JITTER, Configuration
 from nodeproof.model.formula import SLACK, SYMBOLS, Term
+from nodeproof.model.pattern import Json
 
-Json = Any
 Parameters = ParamSpec("Parameters")
 Shape = Literal["period", "within", "negative"]
 BIND_S = 15.0

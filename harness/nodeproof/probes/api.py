@@ -14,10 +14,10 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.judgment import words_in
-from nodeproof.model.pattern import value_at
+from nodeproof.model.pattern import Json, value_at
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount
-from nodeproof.probes.probe import COMMAND_TIMEOUT_S, Json, Probe
+from nodeproof.probes.probe import COMMAND_TIMEOUT_S, Probe
 
 
 def field_of(path: str, field: str) -> Probe:

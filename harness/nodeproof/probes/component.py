@@ -16,8 +16,8 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.formula import field_at
 from nodeproof.model.judgment import words_in
 from nodeproof.model.needs import CLOUD
-from nodeproof.model.pattern import value_at
-from nodeproof.probes.probe import COMMAND_TIMEOUT_S, Json, Probe, Sample, output_of
+from nodeproof.model.pattern import Json, value_at
+from nodeproof.probes.probe import COMMAND_TIMEOUT_S, Probe, Sample, output_of
 from nodeproof.waiting import retry_on
 
 _METRICS_AT = {"kube-controller-manager": MANAGER, "kube-scheduler": SCHEDULER}

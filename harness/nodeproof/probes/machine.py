@@ -11,7 +11,8 @@ from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.judgment import words_in
-from nodeproof.probes.probe import Json, Probe, output_of
+from nodeproof.model.pattern import Json
+from nodeproof.probes.probe import Probe, output_of
 from nodeproof.waiting import retry_on
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import checked
-
-Json = Any
-
+from nodeproof.model.pattern import Json
 
 COMMAND_TIMEOUT_S = 30.0
 

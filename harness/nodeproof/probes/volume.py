@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import pod as pod_path
@@ -14,10 +14,9 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.judgment import words_in
 from nodeproof.model.needs import ATTACHER
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import WROTE
 from nodeproof.probes.probe import Probe, output_of
-
-Json = Any
 
 
 def mounted(pod: Pod, volume: str) -> Probe:

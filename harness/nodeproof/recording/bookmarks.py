@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.resources import RESOURCES
 from nodeproof.model.history import Entry, History, clean, fence
 from nodeproof.model.judgment import Observation
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.recording.recorder import follow
 
-Json = Any
 START_TIMEOUT_S = 15.0
 FENCE_S = 8
 """Time (s) that the watches last beyond the observation: the last bookmark comes 2 s before their end."""

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from nodeproof.cluster.workloads import file_of
 from nodeproof.machines.machine import MachineError, Shell, checked
 from nodeproof.model.clocks import Reading
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.slack import LEAST_STEP_S
 
@@ -141,7 +142,6 @@ def measure_stalls(
             woken()
 
 
-Json = Any
 _COMMAND_TIMEOUT_S = 30.0
 _READINGS = 5
 _RESOLUTION_S = 0.01

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import urllib3
 
@@ -24,13 +23,11 @@ from nodeproof.model.clocks import MEASURED_AFTER, Reading
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, Fold, History, clean, fence
 from nodeproof.model.judgment import Check
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.model.slack import calmest_s
 from nodeproof.recording.node_messages import NodeClocks, WallClock, measure_stalls
 from nodeproof.waiting import OnWait, ignore_wait
-
-Json = Any
-
 
 Receive = Callable[[str, float, Mapping[str, Json]], None]
 RETRY_PERIOD_S = 0.2

@@ -16,16 +16,15 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, worst
 from nodeproof.report import digest, files, rundir, sections
 from nodeproof.report.digest import Digest, Since
 
-Json = Any
 RESULTS = "allure-results"
 SCENARIO = "scenario"
 """The label with the node id, by which a scenario's results are found."""

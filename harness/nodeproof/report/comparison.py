@@ -21,6 +21,7 @@ from packaging.version import Version
 from nodeproof.model.claim import CONTRARY, MOVED, Claim, Constant, includes, release
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.overrides import without_source
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
 from nodeproof.report import digest, files, page, rundir
@@ -29,7 +30,6 @@ from nodeproof.report.page import render_template
 from nodeproof.report.plain import COLUMNS, LONG, aligned, on_terminal, wrapped
 from nodeproof.report.sections import SECTIONS, Section
 
-Json = Any
 Key = tuple[str, str]
 """A component, and the path of a setting in what it reports."""
 Times = tuple[float, ...]

@@ -10,9 +10,10 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from nodeproof.model.claim import CONTRARY, MOVED, Claim
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
 from nodeproof.report import rundir
@@ -20,7 +21,6 @@ from nodeproof.report.plain import counted
 from nodeproof.report.rundir import Row, RunFacts, StoredRun
 from nodeproof.report.sections import Section, sections
 
-Json = Any
 State = Literal["deviates", "open", "known", "skipped", "conforms", "silent"]
 """A claim's state in a run: `open` should have been proven and was not, `known` deviates as reported,
 `skipped` cannot be proven by this run, `silent` is not judged.

@@ -28,16 +28,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report import digest, files, page, rundir
 from nodeproof.report.digest import Digest
 from nodeproof.report.page import View
 
-Json = Any
 INDEX, KEEP = "index.html", 30
 _OWN = "<!-- nodeproof publish -->"
 """Marks the list, in its template."""

@@ -11,19 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from nodeproof.checks.judge import judge
 from nodeproof.model.claim import Claim
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.report import allure, digest, files, junit, rundir, sections, timeline
 from nodeproof.report.digest import Digest, verdict_of
 from nodeproof.report.rundir import Row, RunFacts, Scenario, StoredRun, Unreadable
 
-Json = Any
 FILE = "verdicts.recheck.json"
 ABSENT = "absent"
 _LINKED = (

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from nodeproof.checks import heartbeats
 from nodeproof.checks.occasions import unreachable_toleration_s
 from nodeproof.model.cluster import Configuration, condition, condition_status, select_fields
 from nodeproof.model.history import History, Version
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import WindowContext, compute, detection_from_fault, taint_pass
 from nodeproof.report import rundir
 
-Json = Any
 FILE = "recovery.json"
 MEASURES: Mapping[str, str] = {
     "detected_s": "node detected",

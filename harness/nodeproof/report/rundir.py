@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from nodeproof import disk
 from nodeproof.model import redact
@@ -38,13 +38,11 @@ from nodeproof.model.claim import Claim, page_agreement
 from nodeproof.model.cluster import Configuration, select_fields
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Judgment
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import Code, Outcome, Verdict
 from nodeproof.report import files
-
-Json = Any
-
 
 Row = Mapping[str, Json]
 """One line of `verdicts.json`; its fields are in `reports/verdicts.schema.json`."""

@@ -19,19 +19,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from nodeproof import disk, locks, proc
 from nodeproof.cache import cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
 from nodeproof.model.claim import Claim
 from nodeproof.model.overrides import suffix
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report import allure, digest, files, page, rundir
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
-Json = Any
 MINIMAL_NODE = 20
 HISTORY = "allure-history"
 CONFIG = "allurerc.json"

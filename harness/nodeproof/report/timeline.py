@@ -8,19 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.evidence import Undecided, between, moments_in
 from nodeproof.model.cluster import condition_status
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version, fence
 from nodeproof.model.judgment import Judgment, Moment
+from nodeproof.model.pattern import Json
 from nodeproof.model.verdict import Verdict
 from nodeproof.model.window import Window
 from nodeproof.report import svg
 from nodeproof.report.svg import Bar, Bracket, Curve, Lane, Mark, Picture
 
-Json = Any
 Judged = Sequence[tuple[Judgment, Verdict]]
 MOST_NODES, MOST_PODS = 6, 6
 """Numbers of nodes and pods that are shown, those with most changes first."""

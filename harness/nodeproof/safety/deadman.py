@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.fence import fenced_heal_command
 from nodeproof.machines.machine import MachineError, Shell, checked
+from nodeproof.model.pattern import Json
 
-Json = Any
 LATE_S = 3.0
 """Delay (s) of a timer after the lab's own switch, which fires first because the history records it."""
 RETRY_S = 3.0

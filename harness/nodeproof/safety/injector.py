@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from nodeproof.checks.moments import fault_step
 from nodeproof.checks.observations import lasted
@@ -17,6 +16,7 @@ from nodeproof.faults import Fault, classes_for
 from nodeproof.faults.fence import FencedShell, heal_fenced
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
@@ -24,7 +24,6 @@ from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import uninterrupted
 from nodeproof.waiting import wait_until
 
-Json = Any
 INJECT_TIMEOUT_S = 30.0
 """How long a probe may take to see the fault (s): on a busy machine one read may take its whole timeout."""
 HEAL_TIMEOUT_S = 120.0

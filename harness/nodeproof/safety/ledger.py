@@ -10,11 +10,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof import locks
+from nodeproof.model.pattern import Json
 
-Json = Any
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

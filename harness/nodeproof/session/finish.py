@@ -13,6 +13,7 @@ from pathlib import Path
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.client import registry
 from nodeproof.labs.kinds import kind_named
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import allure, digest, rundir, tables
 from nodeproof.report.plain import counted, wrapped
@@ -130,7 +131,7 @@ def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
     rundir.point_latest(run.parent, run)
 
 
-def end_facts(run: Path) -> Mapping[str, rundir.Json]:
+def end_facts(run: Path) -> Mapping[str, Json]:
     """Return the number of claims in each state and why the run was aborted; nothing without a run."""
     if not (run / rundir.RUN).is_file():
         return {}
@@ -138,7 +139,7 @@ def end_facts(run: Path) -> Mapping[str, rundir.Json]:
     return {"claims": Counter(map(digest.state_of, rows)), "exit_reason": rundir.read_facts(run).exit_reason}
 
 
-def _other_kubelets(labs: Sequence[rundir.Json]) -> Sequence[str]:
+def _other_kubelets(labs: Sequence[Json]) -> Sequence[str]:
     """Return a line for each node whose kubelet has another version than the control plane."""
     versions = {(node, version) for lab in labs for node, version in lab.get("node_versions", {}).items()}
     return [f"kubelet of {node}: {version}" for node, version in sorted(versions)]

@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.faults import Fault
 from nodeproof.model import redact
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 OPTION = "--notify"
 NOTIFY_TIMEOUT_S = 10.0
 """How long a command may run, and how long the end of a run waits for all that are left (s)."""

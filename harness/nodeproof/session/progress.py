@@ -27,13 +27,13 @@ from rich.table import Table
 from rich.text import Text
 
 from nodeproof.model import redact
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import printable
 from nodeproof.report import plain
 from nodeproof.report.digest import count_codes
 from nodeproof.session.judging import LABEL, RERUN
 from nodeproof.session.planning import planned_s
 
-Json = Any
 FOLDER = "live"
 _MIN_CHANGE_S = 1.0
 """A change of a step's end below this is not reported."""

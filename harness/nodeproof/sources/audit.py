@@ -10,20 +10,18 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof.cluster.resources import AUDIT_MARK, NAMESPACE
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
-from nodeproof.model.pattern import fault, matches
+from nodeproof.model.pattern import Json, fault, matches
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.recording.node_messages import Message
 from nodeproof.sources.source import Source, SourceContext, SourceMessages, parse_lines, torn
 from nodeproof.waiting import retry_on
 
-Json = Any
 FIELDS = frozenset(("agent", "as_user", "code", "group", "name", "namespace"))
 FIELDS |= {"resource", "subresource", "uri", "user", "verb"}
 """Fields of an audit line that a pattern can use."""

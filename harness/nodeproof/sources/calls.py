@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from nodeproof.faults.cloud import STARTED as CLOUD_STARTED
 from nodeproof.faults.cloud import Cloud
@@ -15,6 +14,7 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import ATTACHER, CLOUD
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import Lost
 from nodeproof.recording.node_messages import Message
 from nodeproof.sources.source import (
@@ -26,7 +26,6 @@ from nodeproof.sources.source import (
     torn,
 )
 
-Json = Any
 DRIVER_CALLS = f"{ATTACHER}/calls.jsonl"
 DRIVER_STARTED = "Started"
 """First line of each driver, as in infra/csi/calls.py."""

@@ -7,12 +7,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Moment
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import Lost
 from nodeproof.recording.node_messages import (
     BootClock,
@@ -23,7 +24,6 @@ from nodeproof.recording.node_messages import (
     wall_offset_s,
 )
 
-Json = Any
 Line = TypeVar("Line")
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nodeproof import redacted
 from nodeproof.cluster import workloads
@@ -133,7 +132,6 @@ def _write(descriptor: int, text: str) -> None:
     os.ftruncate(descriptor, len(text.encode()))
 
 
-Json = Any
 NODES_READY_TIMEOUT_S = 120.0
 CLEAN_TIMEOUT_S = 60.0
 _CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S = 5, 0.05, 15.0

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster import workloads
@@ -20,11 +19,11 @@ from nodeproof.machines.machine import Machine, MachineError, checked
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import Calibration, Configuration, flags_of
 from nodeproof.model.formula import SYMBOLS, read
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.recording.node_messages import wall_offset_s
 from nodeproof.waiting import retry_on
 
-Json = Any
 MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 CLOUD_MANAGER = "https://127.0.0.1:10258"

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import WATCHED, node
@@ -19,6 +18,7 @@ from nodeproof.faults.fence import heal_fenced
 from nodeproof.labs.kinds.kind import Access
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.cluster import ZONE_LABEL
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
@@ -26,7 +26,6 @@ from nodeproof.safety.injector import HEAL_TIMEOUT_S, Injector, heal_unfinished,
 from nodeproof.safety.ledger import Ledger
 from nodeproof.waiting import retry_on
 
-Json = Any
 _ASK_TIMEOUT_S = 10.0
 _SWEEP_TIMEOUT_S = 15.0
 """Longer than one command's timeout: a machine that is only busy gets a second try."""

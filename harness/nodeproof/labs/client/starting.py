@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from nodeproof import catalogue, proc
 from nodeproof.artifacts import csi
@@ -55,11 +55,11 @@ from nodeproof.model.overrides import (
     SOURCE_OPTION,
     Overrides,
 )
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.waiting import wait_until
 
-Json = Any
 Refuses = Callable[[Mapping[str, Json]], str]
 """Returns why a component refuses flags or fields, in its own words; empty if it takes them."""
 _WHERE = f"{GATES_OPTION}, {SET_OPTION}"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster.api import Api, ApiError
@@ -26,10 +25,10 @@ from nodeproof.labs.kinds.kind import Access, Fleet, Kind, Lifecycle
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, Machine, MachineError, PowerAction
 from nodeproof.machines.ssh import Host, SshAccess, SshMachine
 from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import wait_until_empty
 
-Json = Any
 DOWN_TIMEOUT_S = 30.0
 LOG_LINES = 10
 _ASK_TIMEOUT_S = 10.0

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc, terminal
 from nodeproof.disk import write_private
@@ -45,6 +44,7 @@ from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.labs.kinds import kind_named
 from nodeproof.machines.machine import Shell
 from nodeproof.model.needs import ATTACHER, CLOUD
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 
 _RETRY_PERIOD_S = 1.0
@@ -135,7 +135,6 @@ class Deadman:
         self._events.write(kind, id=switch.fault["id"], node=switch.fault["node"], **data)
 
 
-Json = Any
 LINGER_S = 60.0
 """How long a lab that is not kept outlives the last client that holds it."""
 _LOG_TAIL_LINES = 15

@@ -7,7 +7,7 @@ import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster.api import Api
@@ -16,9 +16,9 @@ from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.kinds.kind import Access, Fleet, Kind, Lifecycle
 from nodeproof.machines.machine import Machine
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 NODES = [NodeInfo(f"node-{slot}", slot, "zone-a", True, "", f"192.0.2.{slot}", "") for slot in (1, 2)]
 
 
