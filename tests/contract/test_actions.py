@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pytest
 
 from nodeproof.actions.api import OwnCredential, dry_run, kubectl, kubelet_of, send_request
-from nodeproof.actions.components import try_flags
 from nodeproof.actions.nodes import (
     begun,
     create_node,
@@ -22,6 +21,7 @@ from nodeproof.actions.nodes import (
     leave,
     restart_joined,
     run_on,
+    try_flags,
     try_kubelet,
 )
 from nodeproof.actions.workloads import (

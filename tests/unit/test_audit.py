@@ -22,18 +22,29 @@ import yaml
 from nodeproof import catalogue, cli
 from nodeproof.audit import running
 from nodeproof.audit.command import cluster_role
-from nodeproof.audit.dangers import dangers
-from nodeproof.audit.expectations import Expectation, count_machine_ids, of_cluster, of_node
 from nodeproof.audit.running import (
     CLAIMS,
     LEASE_INTERVAL,
     MAX_PODS,
     TOLERATIONS,
     Cluster,
+    Expectation,
+    count_machine_ids,
     judge_subject,
     judge_tolerations,
+    of_cluster,
+    of_node,
 )
-from nodeproof.audit.settings import API_SERVER, CONTROL_PLANE, MANAGER, Evidence, Tolerations, read, settings
+from nodeproof.audit.settings import (
+    API_SERVER,
+    CONTROL_PLANE,
+    MANAGER,
+    Evidence,
+    Tolerations,
+    dangers,
+    read,
+    settings,
+)
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s

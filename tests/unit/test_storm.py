@@ -19,8 +19,7 @@ from nodeproof.checks.judge import judge
 from nodeproof.checks.storm_coverage import coverage
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
-from nodeproof.model.combinations import POSSIBLE
-from nodeproof.model.generator import Expected, expected_end_s, generate
+from nodeproof.model.generator import POSSIBLE, Expected, expected_end_s, generate
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.pattern import Json

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from nodeproof import catalogue, terminal
 from nodeproof.audit import running, settings
-from nodeproof.audit.dangers import Danger, dangers
 from nodeproof.audit.running import Cluster
-from nodeproof.audit.settings import Evidence, Setting, Tolerations, read_tolerations
+from nodeproof.audit.settings import Danger, Evidence, Setting, Tolerations, dangers, read_tolerations
 from nodeproof.cluster import kubeconfig
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.kubeconfig import PacedApi

@@ -1,19 +1,22 @@
-"""One audit: record what the cluster does by itself, judge it, and write the run's folder."""
+"""One audit: record what a cluster does by itself, judge it by what claims expect of it, and write the run.
+
+A claim about a problem is judged on nodes that have the problem all through the observation.
+A node whose kubelet stopped reporting in between is left out of the claims about its kubelet.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from ipaddress import ip_network
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from nodeproof.audit import expectations
-from nodeproof.audit.expectations import CLUSTER, Expectation, States
 from nodeproof.audit.settings import API_SERVER, Evidence, Tolerations
 from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
@@ -25,15 +28,206 @@ from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
-from nodeproof.model.cluster import RENEW_JITTER, Calibration, Configuration, condition_status
+from nodeproof.model.cluster import (
+    RENEW_JITTER,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+    Calibration,
+    Configuration,
+    condition,
+    condition_status,
+)
 from nodeproof.model.history import History, fence
-from nodeproof.model.judgment import Judgment
-from nodeproof.model.pattern import Json
+from nodeproof.model.judgment import Check, Judgment, Observation
+from nodeproof.model.pattern import PRESENT, Json, matches
 from nodeproof.model.problem import Problem
+from nodeproof.model.quantity import amount
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.recording.bookmarks import ReadOnlyRecording
 from nodeproof.report import files, rundir
 from nodeproof.report.rundir import Row
+
+Node = Mapping[str, Json]
+States = Sequence[Node]
+"""The states of one Node from the start to the end, at least one."""
+READY_SHAPE, UNKNOWN_REASON = "conditions.ready-true-shape", "monitoring.unknown-reason"
+UNKNOWN_PRESSURES = "conditions.pressure-unknown-when-unreachable"
+TAINT_BY_CONDITION, CORDON_TAINT = "taints.noschedule-by-condition", "cordon.taint"
+PERSISTENT_STATE_CLAIMS = (READY_SHAPE, UNKNOWN_REASON, UNKNOWN_PRESSURES, TAINT_BY_CONDITION, CORDON_TAINT)
+"""Claims about reactions of the cluster, which may be missing for a change right before the end."""
+CLUSTER = "cluster"
+"""The subject of claims about all nodes together."""
+NOT_EMPTY = {"$not": {"$in": [None, ""]}}
+RESOURCES = ("cpu", "memory", "pods")
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_REPORTED = ("kernelVersion", "osImage", "operatingSystem", "architecture")
+_NEVER_POSTED = "NodeStatusNeverUpdated"
+_TAINTS: Mapping[str, Mapping[str, str]] = {
+    "Ready": {"False": "node.kubernetes.io/not-ready", "Unknown": UNREACHABLE},
+    "MemoryPressure": {"True": "node.kubernetes.io/memory-pressure"},
+    "DiskPressure": {"True": "node.kubernetes.io/disk-pressure"},
+    "PIDPressure": {"True": "node.kubernetes.io/pid-pressure"},
+    "NetworkUnavailable": {"True": "node.kubernetes.io/network-unavailable"},
+}
+"""Taint of each status of a condition (nodeConditionToTaintKeyStatusMap in
+pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+"""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A claim about a node or the cluster, the observation that decides it, and the expected pattern."""
+
+    claim: str
+    subject: str
+    what: str
+    value: Json
+    pattern: Json
+
+    @property
+    def observation(self) -> Observation:
+        """The observation, under an id of its own."""
+        return Observation(f"{self.claim} {self.subject} {self.what}", self.what, self.subject, self.value)
+
+    @property
+    def check(self) -> Check:
+        """The check that decides the claim."""
+        return shows(self.observation, self.pattern)
+
+
+def is_reporting(states: States) -> bool:
+    """Return whether a node's kubelet reported, whether Ready or not, from the start to the end."""
+    return all(condition_status(node, "Ready") in ("True", "False") for node in states)
+
+
+def is_lost(states: States) -> bool:
+    """Return whether a kubelet that once reported was silent from the start to the end."""
+    return (
+        _unchanged_status(states, "Ready") == "Unknown" and _ready(states[-1]).get("reason") != _NEVER_POSTED
+    )
+
+
+def of_node(
+    states: States, lease: Json, machine_ids: Counter[str], kubelet: Json = None
+) -> Iterator[Expectation]:
+    """Yield the expectations of one node.
+
+    Args:
+        states: Its states from the start to the end.
+        lease: Its Lease at the end, or None.
+        machine_ids: How many Nodes report each machine id.
+        kubelet: The configuration of its kubelet, or None.
+    """
+    after = states[-1]
+    if is_reporting(states):
+        yield from _of_reporting(after, lease, machine_ids)
+        if kubelet is not None:
+            yield _max_pods(after, kubelet)
+    if _unchanged_status(states, "Ready") == "True":
+        ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+        yield _conditions(READY_SHAPE, after, [{"type": "Ready", **ready}])
+    if is_lost(states):
+        yield from _of_lost(after)
+    for type_, by_status in _TAINTS.items():
+        if key := by_status.get(_unchanged_status(states, type_)):
+            yield from _taint(TAINT_BY_CONDITION, states, key)
+    if all(node["spec"].get("unschedulable") for node in states):
+        yield from _taint(CORDON_TAINT, states, UNSCHEDULABLE)
+
+
+def _taint(claim: str, states: States, key: str) -> Iterator[Expectation]:
+    """Yield that a Node has a NoSchedule taint, unless the taint was removed during the observation."""
+    taint = {"key": key, "effect": "NoSchedule"}
+    taints = [node["spec"].get("taints") or [] for node in states]
+    if matches([taint], taints[-1]) or not any(matches([taint], seen) for seen in taints):
+        name = str(states[-1]["metadata"]["name"])
+        yield Expectation(claim, name, "spec.taints", taints[-1], [taint])
+
+
+def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterator[Expectation]:
+    """Yield what is expected of a node whose kubelet reports."""
+    name, status = str(node["metadata"]["name"]), node["status"]
+    own_lease = {"metadata": {"name": name}, "spec": {"holderIdentity": name}}
+    held = lease and {"metadata": {"name": lease["metadata"]["name"]}, "spec": lease["spec"]}
+    yield Expectation("heartbeat.lease-per-node", name, "Lease", held, own_lease)
+    types = [{"type": type_, "status": {"$in": ["True", "False"]}} for type_ in ("Ready", *PRESSURES)]
+    yield _conditions("conditions.types-present", node, types)
+    yield Expectation("conditions.node-phase", name, "status.phase", status.get("phase"), {"$present": False})
+    amounts = {kind: status.get(kind) for kind in ("capacity", "allocatable")}
+    yield Expectation(
+        "capacity.fields",
+        name,
+        "resources",
+        amounts,
+        {kind: dict.fromkeys(RESOURCES, PRESENT) for kind in amounts},
+    )
+    info = status.get("nodeInfo") or {}
+    expected_info = {**dict.fromkeys(_REPORTED, NOT_EMPTY), "containerRuntimeVersion": {"$contains": "://"}}
+    machine = {field: info.get(field) for field in expected_info}
+    yield Expectation("info.kernel-os-runtime", name, "status.nodeInfo", machine, expected_info)
+    what, version = "status.nodeInfo.kubeProxyVersion", info.get("kubeProxyVersion")
+    yield Expectation("info.kube-proxy-version", name, what, version, {"$in": ["", None]})
+    ids = {field: info.get(field) for field in ("machineID", "systemUUID", "bootID")}
+    shared = {**ids, "nodes with this machineID": machine_ids[str(info.get("machineID"))]}
+    own = {**dict.fromkeys(ids, NOT_EMPTY), "nodes with this machineID": 1}
+    yield Expectation("info.machine-ids", name, "ids", shared, own)
+
+
+def _max_pods(node: Node, kubelet: Mapping[str, Json]) -> Expectation:
+    """Return the number of pods that a kubelet reports (MachineInfo in pkg/kubelet/nodestatus/setters.go)."""
+    capacity = node["status"].get("capacity") or {}
+    most, per_core = int(kubelet.get("maxPods") or 0), int(kubelet.get("podsPerCore") or 0)
+    expected = min(most, per_core * int(amount(capacity.get("cpu", "0")))) if per_core else most
+    name, what = str(node["metadata"]["name"]), "status.capacity.pods"
+    return Expectation("capacity.max-pods", name, what, capacity.get("pods"), str(expected))
+
+
+def _of_lost(node: Node) -> Iterator[Expectation]:
+    """Yield what the node controller writes about a node whose kubelet is silent."""
+    unknown = {"status": "Unknown", "reason": "NodeStatusUnknown"}
+    message = {"message": "Kubelet stopped posting node status."}
+    yield _conditions(UNKNOWN_REASON, node, [{"type": "Ready", **unknown, **message}])
+    pressures = [{"type": type_, **unknown} for type_ in PRESSURES]
+    yield _conditions(UNKNOWN_PRESSURES, node, pressures)
+
+
+def _conditions(claim: str, node: Node, pattern: Json) -> Expectation:
+    types = {part["type"] for part in pattern}
+    conditions = [entry for entry in node["status"].get("conditions") or () if entry["type"] in types]
+    return Expectation(claim, str(node["metadata"]["name"]), "status.conditions", conditions, pattern)
+
+
+def _unchanged_status(states: States, type_: str) -> str:
+    """Return the status of a condition that made no transition in between, else an empty string."""
+    transitions = {
+        tuple(str(entry.get(field, "")) for field in ("status", "lastTransitionTime"))
+        for entry in (condition(node, type_) or {} for node in states)
+    }
+    return transitions.pop()[0] if len(transitions) == 1 else ""
+
+
+def _ready(node: Node) -> Mapping[str, Json]:
+    return condition(node, "Ready") or {}
+
+
+def of_cluster(nodes: Sequence[Node]) -> Iterator[Expectation]:
+    """Yield the expectations of all nodes together."""
+    ranges = [ip_network(cidr) for node in nodes for cidr in node["spec"].get("podCIDRs") or ()]
+    if len(ranges) > 1:
+        # Of sorted ranges, one that overlaps any later one overlaps the next.
+        ranges.sort(key=lambda range_: (range_.version, int(range_.network_address)))
+        overlapping = sum(one.overlaps(other) for one, other in pairwise(ranges))
+        value = {"ranges": len(ranges), "overlapping": overlapping}
+        yield Expectation("cidr.unique", CLUSTER, "podCIDRs", value, {"overlapping": 0})
+
+
+def count_machine_ids(nodes: Iterable[Node]) -> Counter[str]:
+    """Count the Nodes that report each machine id."""
+    return Counter(str(node["status"].get("nodeInfo", {}).get("machineID")) for node in nodes)
+
+
+# The audit
+
 
 Objects = Mapping[str, Json]
 """Objects of one resource, by name."""
@@ -199,11 +393,11 @@ def _unknown(configuration: Configuration, reason: str) -> Subject:
 def _expectations(
     states: Mapping[str, States], nodes: Objects, leases: Objects, evidence: Evidence
 ) -> Iterator[Expectation]:
-    machine_ids = expectations.count_machine_ids(nodes.values())
+    machine_ids = count_machine_ids(nodes.values())
     for name, states_of_node in states.items():
         kubelet = evidence.kubelets.get(name)
-        yield from expectations.of_node(states_of_node, leases.get(name), machine_ids, kubelet)
-    yield from expectations.of_cluster(list(nodes.values()))
+        yield from of_node(states_of_node, leases.get(name), machine_ids, kubelet)
+    yield from of_cluster(list(nodes.values()))
 
 
 def states_of(cluster: Cluster, nodes: Objects, history: History) -> Mapping[str, States]:
@@ -248,17 +442,15 @@ def of_nodes(
         by_node.setdefault(entry.subject, []).append(entry)
     for name, states_of_node in states.items():
         of_name = by_node.get(name, [])
-        unsure = [
-            entry for entry in of_name if missed and entry.claim in expectations.PERSISTENT_STATE_CLAIMS
-        ]
+        unsure = [entry for entry in of_name if missed and entry.claim in PERSISTENT_STATE_CLAIMS]
         own = [Judgment(entry.claim, entry.check) for entry in of_name if entry not in unsure]
         lease = leases.get(name) or {"spec": {}}
         duration_s = lease["spec"].get("leaseDurationSeconds")
         settings = {"kubelet": {"nodeLeaseDurationSeconds": duration_s}} if duration_s else {}
         version = _version(states_of_node[-1], cluster.version)
-        of_node = replace(configuration, kubernetes_version=version, reported=settings)
+        own_configuration = replace(configuration, kubernetes_version=version, reported=settings)
         verdicts = [(entry.claim, unproven("gap", missed)) for entry in unsure]
-        if not expectations.is_reporting(states_of_node):
+        if not is_reporting(states_of_node):
             if condition_status(states_of_node[0], "Ready") in ("True", "False"):
                 reason = f"{name} stopped reporting during the observation"
                 verdicts.append((LEASE_INTERVAL, unproven("component-died", reason)))
@@ -268,9 +460,9 @@ def of_nodes(
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
-        if expectations.is_reporting(states_of_node) and name not in evidence.kubelets:
+        if is_reporting(states_of_node) and name not in evidence.kubelets:
             verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
-        yield Subject(name, of_node, tuple(own), tuple(verdicts))
+        yield Subject(name, own_configuration, tuple(own), tuple(verdicts))
 
 
 def _version(node: Json, otherwise: str) -> str:

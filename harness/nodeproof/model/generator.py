@@ -1,12 +1,12 @@
-"""Random schedules of a storm, which a seed determines."""
+"""Random schedules of a storm, which a seed determines, and what they can combine."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
-from nodeproof.model.combinations import combine, of_node, stopped
 from nodeproof.model.schedule import (
     CHANGES,
     COMPONENTS,
@@ -21,6 +21,47 @@ from nodeproof.model.schedule import (
     Step,
 )
 from nodeproof.model.slack import Span
+
+NodeState = Literal["lost", "unknown", "tainted"]
+"""State of a node: a fault cuts it off and it is not Unknown yet; it is Unknown; it has a taint of users."""
+_QUIET = "quiet"
+
+
+def of_node(state: NodeState, *, is_target: bool) -> str:
+    """Return the state of the cluster if a node is in this state: the target of the fault or another."""
+    return f"{'target' if is_target else 'other node'} {state}"
+
+
+def stopped(component: str) -> str:
+    """Return the state of the cluster in which a component of the control plane is stopped."""
+    return f"{component} stopped"
+
+
+def combine(step: Step, states: Collection[str]) -> frozenset[Combination]:
+    """Return the combinations of a step with the states of the cluster; without any, it is quiet."""
+    name = step.kind.name if step.kind else ""
+    return frozenset((name, state) for state in states or (_QUIET,)) & POSSIBLE
+
+
+def _possible() -> Iterator[Combination]:
+    states: list[NodeState] = ["lost", "unknown", "tainted"]
+    own: dict[str, list[NodeState]] = {"node": ["tainted"], "object": ["lost", "unknown"]}
+    for kind in KINDS:
+        yield kind.name, _QUIET
+        yield from ((kind.name, stopped(component)) for component in COMPONENTS)
+        yield from ((kind.name, of_node(state, is_target=False)) for state in states)
+        yield from ((kind.name, of_node(state, is_target=True)) for state in own.get(kind.place, ()))
+
+
+POSSIBLE = frozenset(_possible())
+"""Combinations that a schedule can aim at.
+
+A fault ends an earlier one of the same machine, component or taint.
+"""
+
+
+# Schedules
+
 
 _CANDIDATES = 16
 """Number of random steps of which one is taken, if there is coverage."""

@@ -5,7 +5,6 @@
 
 from nodeproof.actions.api import *
 from nodeproof.actions.api import OwnCredential, User, kubelet_of
-from nodeproof.actions.components import *
 from nodeproof.actions.nodes import *
 from nodeproof.actions.nodes import labels_of
 from nodeproof.actions.workloads import *

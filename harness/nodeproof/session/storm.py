@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeproof.checks.storm_coverage import coverage
-from nodeproof.model.combinations import POSSIBLE
-from nodeproof.model.generator import generate
+from nodeproof.model.generator import POSSIBLE, generate
 from nodeproof.model.history import History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import Combination, Schedule, coverage_from_json
