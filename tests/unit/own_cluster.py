@@ -45,6 +45,7 @@ def serving(handler: type[JsonHandler], folder: Path, faults: Sequence[str]) -> 
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
     }
     inventory = {
         "cluster": {"kubeconfig": "config", "context": "x", "uid": UID},

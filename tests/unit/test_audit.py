@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -59,6 +58,7 @@ from nodeproof.recording import bookmarks
 from nodeproof.recording.bookmarks import ReadOnlyRecording
 from nodeproof.report import rundir
 from tests.unit.histories import NODE, OTHER, Story, configuration
+from tests.unit.own_cluster import JsonHandler, serving
 
 # Claims that an audit judges: each conforms, and each can deviate.
 
@@ -429,10 +429,8 @@ class ServedCluster:
             yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(current)}}}
 
 
-def handler_of(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+def handler_of(cluster: ServedCluster) -> type[JsonHandler]:
+    class Handler(JsonHandler):
         def do_GET(self) -> None:
             path, _mark, query = self.path.partition("?")
             cluster.requests.append(("GET", self.path, self.headers["User-Agent"]))
@@ -440,25 +438,18 @@ def handler_of(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
             if "watch=true" in query:
                 self._stream(resource, int(query.partition("resourceVersion=")[2].partition("&")[0]))
             elif resource == "version":
-                self._answer(200, {"gitVersion": "v1.36.3"})
+                self.answer(200, {"gitVersion": "v1.36.3"})
             elif resource in ("nodes", "leases"):
-                self._answer(200, cluster.listed(resource))
+                self.answer(200, cluster.listed(resource))
             else:
-                self._answer(403, {"message": f"{path} is forbidden"})
+                self.answer(403, {"message": f"{path} is forbidden"})
 
         def do_POST(self) -> None:
             cluster.requests.append(("POST", self.path, self.headers["User-Agent"]))
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             keys = (f"node.kubernetes.io/{name}" for name in ("not-ready", "unreachable"))
             body["spec"]["tolerations"] = [{"key": key, "tolerationSeconds": 300} for key in keys]
-            self._answer(201, body)
-
-        def _answer(self, status: int, body: Json) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(201, body)
 
         def _stream(self, resource: str, since_rv: int) -> None:
             self.send_response(200)
@@ -469,9 +460,6 @@ def handler_of(cluster: ServedCluster) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.flush()
 
-        def log_message(self, *_arguments: object) -> None:
-            """Keep the output of the test short."""
-
     return Handler
 
 
@@ -480,26 +468,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedC
     """Serve a cluster on loopback, and write its kubeconfig; its Lease is renewed without delay."""
     monkeypatch.setattr(running, "_WRITE_S", 0.0)
     cluster = ServedCluster()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(cluster))
-    threads = [
-        threading.Thread(target=server.serve_forever),
-        threading.Thread(target=_renewing, args=(cluster,)),
-    ]
-    for thread in threads:
+    thread = threading.Thread(target=_renewing, args=(cluster,))
+    with serving(handler_of(cluster), tmp_path, ()):
         thread.start()
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    yield cluster
-    cluster.over.set()
-    server.shutdown()
-    server.server_close()
-    for thread in threads:
-        thread.join(10)
+        yield cluster
+        cluster.over.set()
+    thread.join(10)
 
 
 def _renewing(cluster: ServedCluster) -> None:
