@@ -309,13 +309,6 @@ def test_workflow_pins_actions_by_commit(place: str, line: str) -> None:
     assert re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v[0-9.]+$", line), place
 
 
-def test_base_image_is_a_build_argument_without_default() -> None:
-    """The user chooses the registry, and pins the image by its digest."""
-    text = RECIPE.read_text()
-    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
-    assert re.findall(r"^ARG (.+)", text, re.MULTILINE) == ["BASE"]
-
-
 # infra/subject.py: accepted commit subjects, and its pre-commit hook
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import threading
 import zipfile
@@ -165,33 +164,6 @@ def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: P
     assert len(pages) > 30
     assert {host for page in pages for host in ELSEWHERE.findall(page.read_text())} == set()
     assert {host for style in styles for host in STYLE_ELSEWHERE.findall(style.read_text())} == set()
-
-
-@pytest.mark.parametrize(
-    ("text", "navigation", "message"),
-    [
-        ("[no page](docs/other.md)", ["README.md", "docs/page.md"], "'docs/other.md'"),
-        (
-            "[no anchor](docs/page.md#other)",
-            ["README.md", "docs/page.md"],
-            "does not contain an anchor '#other'",
-        ),
-        ("# Home", ["README.md"], 'not included in the "nav"'),
-    ],
-    ids=["page", "anchor", "navigation"],
-)
-def test_broken_link_and_page_outside_the_navigation_are_errors(
-    tmp_path: Path, text: str, navigation: list[str], message: str
-) -> None:
-    shutil.copytree(TOP / "infra" / "site", tmp_path / "infra" / "site")
-    settings = (TOP / CONFIG).read_text().partition("\nnav:")[0]
-    (tmp_path / CONFIG).write_text(f"{settings}\nnav: {navigation}\n")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").write_text("# Page\n")
-    (tmp_path / "README.md").write_text(text)
-    process = build(tmp_path, tmp_path / "site")
-    assert process.status == 1
-    assert message in process.stderr
 
 
 # The weekly check of external links.
