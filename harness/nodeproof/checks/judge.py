@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nodeproof.checks import contact
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
 from nodeproof.checks.settings import KUBELET, changed_default, changed_settings
 from nodeproof.model.claim import Claim, includes, release
@@ -106,7 +107,12 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     too_loaded = excused or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
-    invalid = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
+    invalid = (
+        _not_injected(history, check)
+        or _not_silenced(history, configuration, verdict)
+        or _component_died(history)
+        or _not_healed(history, verdict)
+    )
     if invalid is not None:
         return invalid
     lost_nodes = _may_have_lost_nodes(verdict, history, configuration, times)
@@ -118,7 +124,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         slack = f"slack {context.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
-    return verdict
+    return _with_foreign_write(verdict, history)
 
 
 @dataclass(frozen=True)
@@ -328,6 +334,20 @@ def _not_injected(history: History, check: Check) -> Verdict | None:
                 "not-injected", f"no probe proved fault {fault}; its steps: {', '.join(fault_steps)}"
             )
     return None
+
+
+def _not_silenced(history: History, configuration: Configuration, verdict: Verdict) -> Verdict | None:
+    """Return a verdict if a kubelet renewed its Lease while a fault should have cut it off."""
+    renewed = contact.contact(history, configuration)
+    if not renewed:
+        return None
+    return unproven("not-injected", f"{renewed}; {verdict.reason}", verdict.window, verdict.measured)
+
+
+def _with_foreign_write(verdict: Verdict, history: History) -> Verdict:
+    """Say of a deviation who else wrote the Lease of a node that was cut off, if anybody did."""
+    written = contact.foreign_write(history) if verdict.outcome == "deviates" else ""
+    return replace(verdict, reason=f"{verdict.reason}; {written}") if written else verdict
 
 
 def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
