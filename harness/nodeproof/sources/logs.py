@@ -40,6 +40,8 @@ _UNIT = "kubelet.service"
 _CUTS, _SHUT_DOWN = ("powered-off", "reset"), "powered itself off"
 """Entries of a machine's end, and of an orderly one (`nodeproof.labs.kinds.libvirt.guests`)."""
 _HALF_A_YEAR_S = 183 * 86400.0
+_MANAGER, _SKIPS = "kube-controller-manager", "Skipping - no pods will be evicted"
+_MOST_QUOTED = 5
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,25 @@ def _timed_lines(lab: LabHandle, component: str) -> Iterator[tuple[float, str]]:
             line_time = _logged_at(line) or line_time
             if line_time:
                 yield line_time, line
+
+
+def skipped_nodes(lab: LabHandle, history: History) -> Sequence[str]:
+    """Return the first lines by which the controller manager says in a recording that it skips a node.
+
+    Such a node does not become Unknown. Since 1.37 the controller manager skips a node whose Lease was
+    written but not renewed, or cannot be read (tryUpdateNodeHealth in
+    pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+
+    Raises:
+        OSError: The log cannot be read.
+    """
+    lines = [
+        line
+        for at, line in _timed_lines(lab, _MANAGER)
+        if _SKIPS in line and history.began_t <= history.from_epoch(at) <= history.ended_t
+    ]
+    more = [f"and {len(lines) - _MOST_QUOTED} more"] if len(lines) > _MOST_QUOTED else []
+    return [*lines[:_MOST_QUOTED], *more]
 
 
 def _logged_at(line: str) -> float | None:
