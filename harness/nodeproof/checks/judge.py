@@ -17,6 +17,8 @@ from nodeproof.model.history import PROBED, Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.slack import (
+    NEAR_S,
+    WAIT_REPORT_DELAY_S,
     Span,
     hull,
     late_anchor_s,
@@ -97,7 +99,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         # A stall between an anchor and its event may have delayed the event itself.
         within = _until_event(hull(times), verdict)
         context = case.context([within])
-        waited_s = waited_before_s(history, within.until_t, _due_t(within, verdict, configuration))
+        waited_s = waited_before_s(history, within.until_t, _working_times(within, verdict, configuration))
         allowed = replace(context, slack_s=context.slack_s + waited_s)
         excused = case.verdict(allowed).outcome != "deviates"
     elif times and verdict.outcome == "deviates":
@@ -253,15 +255,23 @@ def _until_event(within: Span, verdict: Verdict) -> Span:
     return Span(within.since_t, max(within.until_t, within.since_t + measured.value))
 
 
-def _due_t(within: Span, verdict: Verdict, configuration: Configuration) -> float:
-    """Return from when (s) CPU waits may have delayed an event; infinite for only just before it.
+def _working_times(within: Span, verdict: Verdict, configuration: Configuration) -> Sequence[Span]:
+    """Return when, besides just before an event, CPU waits may have delayed it: after its anchor, and late.
 
     On a machine, a change passes through many processes of the guest, which share its virtual processors: on
     a busy host that takes longer than the time just before the event.
     """
-    if not configuration.has_own_systems or verdict.window is None:
-        return math.inf
-    return within.since_t + verdict.window.nominal_s
+    window = verdict.window
+    if not configuration.has_own_systems or window is None:
+        return ()
+    due_t = within.since_t + window.nominal_s
+    overdue = Span(due_t, max(due_t, within.until_t + WAIT_REPORT_DELAY_S))
+    return (overdue,) if window.shape == "negative" else (*_beginning(within, configuration), overdue)
+
+
+def _beginning(within: Span, configuration: Configuration) -> Sequence[Span]:
+    """Return the time just after an anchor on a machine, when its change is under way or starts a timer."""
+    return (Span(within.since_t, within.since_t + NEAR_S),) if configuration.has_own_systems else ()
 
 
 def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) -> Verdict | None:
@@ -310,7 +320,9 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
     left_s = remaining_s(check, history, WindowContext(configuration, slack), now_t)
     if left_s is None or left_s > 0.0 or check.name != "after":
         return left_s
-    waited_s = waited_before_s(history, now_t + left_s)
+    times = evidence_times(check, history, configuration)
+    beginning = _beginning(hull(times), configuration) if times else ()
+    waited_s = waited_before_s(history, now_t + left_s, beginning)
     return remaining_s(check, history, WindowContext(configuration, slack + waited_s), now_t)
 
 
