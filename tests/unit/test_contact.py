@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from nodeproof import catalogue
 from nodeproof.checks.contact import contact, silences
 from nodeproof.checks.judge import judge
 from nodeproof.model.cluster import LEASE_NAMESPACE
+from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.verdict import Verdict
+from nodeproof.report.recheck import rejudge
+from tests.golden_runs import RUNS, thawed
 from tests.history_mutations import revised
 from tests.unit.histories import CUT_T, GRACE_S, NODE, OTHER, Story, configuration, last_renewal_t, wall
 from tests.unit.sample_checks import CLAIM, FROM_FAULT, TAINT
 
 Json = Any
+CLAIMS = catalogue.load([RUNS / "claims"])
 NOT_INJECTED, DEVIATES, CONFORMS = "unproven: not-injected", "deviates", "conforms"
 LATE_T = CUT_T + 8.0
 """A renewal long after the fault took hold: it makes the node Unknown too late."""
@@ -250,3 +257,30 @@ def test_conforming_claim_says_nothing_of_another_writer() -> None:
     verdict = verdict_of(lost(annotated(cut(), CUT_T + 4.0), PROMPT_UNKNOWN_T))
     assert verdict.label == CONFORMS
     assert ANOTHER not in verdict.reason
+
+
+def by_another(entry: Entry, since_t: float) -> Entry:
+    """Return an entry in which another client wrote the Lease of the node from a time (s) on."""
+    is_lease = entry.kind == "watch" and entry.data["resource"] == "leases"
+    if not is_lease or entry.t <= since_t or entry.data["object"]["metadata"]["name"] != NODE:
+        return entry
+    altered = copy.deepcopy(dict(entry.data))
+    for field in altered["object"]["metadata"]["managedFields"]:
+        field["manager"] = ANOTHER
+    return replace(entry, data=altered)
+
+
+def test_recorded_partition_with_a_hole_deviates_only_if_another_client_renewed() -> None:
+    with thawed(RUNS / "partition-with-a-hole") as scenario:
+        history, settings = scenario.history(), scenario.configuration()
+        judged = {judgment.claim: judgment.check for judgment, _verdict in rejudge(scenario, CLAIMS).judged}
+    check = judged["monitoring.unknown-reason"]
+    claim = CLAIMS["monitoring.unknown-reason"]
+    verdict = judge(claim, check, history, settings)
+    assert verdict.label == NOT_INJECTED
+    assert verdict.reason.startswith(f"{NODE} renewed its Lease")
+    (silence,) = silences(history)
+    other = History.of(by_another(entry, silence.span.since_t) for entry in history.entries)
+    verdict = judge(claim, check, other, settings)
+    assert verdict.label == DEVIATES
+    assert f"{ANOTHER} (holder {NODE}), not the kubelet" in verdict.reason
