@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from nodeproof import catalogue
@@ -59,7 +59,7 @@ def read_configuration(
     evidence = settings.read(api, nodes, (), settings.read_tolerations(api), configz=False)
     claims = catalogue.load()
     reported = {
-        MANAGER: _nested(_of_manager(evidence, claims, version, where)),
+        MANAGER: manager_settings(evidence, claims, version, where),
         KUBELET: _kubelet(api, names[0], where),
         API_SERVER: {"DefaultTolerationSeconds": _tolerations(evidence, where)},
     }
@@ -82,26 +82,23 @@ def read_configuration(
     )
 
 
-def _of_manager(
+def manager_settings(
     evidence: Evidence, claims: Mapping[str, Claim], version: str, where: str
-) -> Iterator[tuple[str, float]]:
-    """Yield path and value of each setting of the controller manager. Raises Problem if one is unknown."""
+) -> Mapping[str, Json]:
+    """Return the settings of the controller manager that windows need, by group as `/configz` has them.
+
+    Raises:
+        Problem: One is unknown, or the controller managers differ in it.
+    """
+    groups: dict[str, dict[str, float]] = {}
     for symbol, flag in _FLAGS.items():
         values = settings.numbers(evidence, flag, claims, version)
         if len(values) != 1:
-            reason = evidence.unread or f"the controller managers differ: {sorted(values)}"
+            reason = evidence.unread or f"the controller managers have {sorted(values)}"
             step = "windows are computed from it: only static pods, k3s and RKE2 show it"
             raise Problem(f"{flag} is unknown ({reason})", where, step)
-        (value,) = values
-        yield SYMBOLS[symbol].path, value
-
-
-def _nested(values: Iterator[tuple[str, float]]) -> Mapping[str, Json]:
-    """Return values at their paths, as `/configz` has them."""
-    groups: dict[str, dict[str, float]] = {}
-    for path, value in values:
-        group, _dot, name = path.partition(".")
-        groups.setdefault(group, {})[name] = value
+        group, _dot, name = SYMBOLS[symbol].path.partition(".")
+        (groups.setdefault(group, {})[name],) = values
     return groups
 
 

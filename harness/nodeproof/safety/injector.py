@@ -128,12 +128,12 @@ class Injector:
             NotInjected: No probe sees the fault; it was healed again.
             MachineError: A machine did not answer; the fault was healed again.
         """
+        self.permit(fault, declared)
         record = self.record()
         lost = {node for other in self.active.values() for node in other.affected_nodes} | self.quarantined
         check_plan(
             fault.node, fault.places, fault.affected_nodes, record, declared, lost, self.control_planes
         )
-        self.permit(fault, declared)
         for target in self.targets(fault.node, fault.affected_nodes):
             check_target(target, record)
         machine = self.machine(fault.node)
