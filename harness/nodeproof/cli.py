@@ -313,7 +313,16 @@ COMMANDS = (
         "heal",
         "commands:heal",
         "heal every fault that an interrupted run left",
-        (_LAB_NAME,),
+        (
+            _LAB_NAME,
+            Argument(
+                "--cluster",
+                metavar="FILE",
+                type=Path,
+                default=None,
+                help="heal the cluster of this inventory, instead; from any machine",
+            ),
+        ),
         group=LAB,
     ),
     Command(

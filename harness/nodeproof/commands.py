@@ -225,7 +225,7 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--source", "--lab", "--times", "--topology", "--upgrade-to")
+_PATH_OPTIONS = ("--cluster", "--components", "--source", "--lab", "--times", "--topology", "--upgrade-to")
 
 
 def _checkout(arguments: argparse.Namespace) -> Checkout | None:
@@ -355,6 +355,12 @@ def heal(arguments: argparse.Namespace) -> int:
 
     for message in plugin_errors():
         _say(message)
+    if arguments.cluster:
+        if arguments.lab_name:
+            raise Problem("a cluster is no lab", "--lab-name", "leave it out with --cluster")
+        registry.heal_cluster(arguments.cluster)
+        _say("no fault is left")
+        return 0
     _sweep()
     problems = []
     for name in _names(arguments):

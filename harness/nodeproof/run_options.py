@@ -17,6 +17,8 @@ class Argument:
 RUN_OPTIONS = (
     Argument("--lab", default="",
              help="kind of lab to start, or NAME or NAME/ZONE of a running lab (default: process nodes)"),
+    Argument("--cluster", default="", metavar="FILE",
+             help="inventory of your own cluster: run on its marked nodes, instead of in a lab"),
     Argument("--profile", default="", help="timing of the components: fast (default) or documented"),
     Argument("--kubernetes-version", default="",
              help=f"Kubernetes version of the components (default {DEFAULT_KUBERNETES_VERSION})"),

@@ -211,3 +211,10 @@ def test_third_lost_node_is_refused() -> None:
     plan(many, set(names), {"node-2"})
     with pytest.raises(Refused, match="more than 2 nodes"):
         plan(many, set(names), {"node-2", "node-3"})
+
+
+def test_marked_node_needs_no_label_but_its_machine() -> None:
+    marked = replace(TARGET, lab_label=None)
+    check_target(marked, RECORD)
+    with pytest.raises(Refused, match="machine id of the machine"):
+        check_target(replace(marked, machine_id="id-2"), RECORD)

@@ -21,8 +21,8 @@ from nodeproof.audit.running import (
     judge_subject,
     judge_tolerations,
 )
-from nodeproof.audit.settings import Evidence, Tolerations
 from nodeproof.checks.judge import judge
+from nodeproof.existing.settings import Evidence, Tolerations
 from nodeproof.model.history import Entry, History
 from nodeproof.model.verdict import Verdict
 from tests.unit.histories import NODE, OTHER, Story, configuration

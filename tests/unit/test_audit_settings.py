@@ -13,9 +13,17 @@ import yaml
 from nodeproof import catalogue
 from nodeproof.audit.command import cluster_role
 from nodeproof.audit.dangers import dangers
-from nodeproof.audit.settings import API_SERVER, CONTROL_PLANE, MANAGER, Evidence, Tolerations, read, settings
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import pods
+from nodeproof.existing.settings import (
+    API_SERVER,
+    CONTROL_PLANE,
+    MANAGER,
+    Evidence,
+    Tolerations,
+    read,
+    settings,
+)
 from nodeproof.model.cluster import flags_of
 
 Json = Any

@@ -16,11 +16,11 @@ from nodeproof.doctor import diagnose
 from nodeproof.labs import kinds
 from nodeproof.labs.base import control_plane
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes, kubelet_configuration
-from nodeproof.labs.base.profiles import FAST
+from nodeproof.labs.base.profiles import DOCUMENTED, FAST
 from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.starting import Entry, LabRequest, Topology
-from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, kind_named
+from nodeproof.labs.kinds import EXISTING, KINDS, LIBVIRT, PROCESS, kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.labs.kinds.process import seed
 from nodeproof.model.needs import FEATURES
@@ -117,6 +117,13 @@ def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch
     assert str(diagnose("dummy", 2)).startswith("dummy lab: ")
     lab.down()
     assert not lab.dir.exists()
+
+
+def test_own_cluster_is_attached_and_never_started() -> None:
+    assert EXISTING.name not in KINDS
+    assert kind_named(EXISTING.name) is EXISTING
+    assert not any(kind.is_attached for kind in KINDS.values())
+    assert EXISTING.settings(DOCUMENTED) == []
 
 
 def test_no_module_tests_the_name_of_a_kind() -> None:

@@ -22,6 +22,7 @@ from nodeproof.plugin import Judge
 from nodeproof.scenario import (
     Fault,
     Lab,
+    actions,
     faults,
     kubelet_settings,
     needs,
@@ -31,6 +32,7 @@ from nodeproof.scenario import (
     volumes,
 )
 from nodeproof.scenario import swap as paging
+from nodeproof.scenario.sources import audit
 from nodeproof.session import markers
 from nodeproof.session.options import Options
 from nodeproof.session.scenario_source import claim_ids
@@ -131,6 +133,48 @@ def test_upgrade_needs_its_option(request: pytest.FixtureRequest) -> None:
     assert markers.why_unprovable(item, options) == reason
     options = replace(options, overrides=replace(NO_OVERRIDES, upgrade_to="v1.37.2"))
     assert markers.why_unprovable(item, options) is None
+
+
+@needs(faulted=1)
+def stops_kubelet(lab: Lab) -> None:
+    lab.inject(faults.unit_down(lab.target))
+
+
+@needs(faulted=1)
+def cuts(lab: Lab) -> None:
+    lab.inject(faults.partition(lab.target))
+
+
+def acts(lab: Lab) -> None:
+    lab.run(actions.run_pod(on=lab.target))
+
+
+def reads(lab: Lab) -> None:
+    lab.collect(audit(verb="create"))
+
+
+@needs(faulted=1, components=("etcd",))
+def harms_etcd(lab: Lab) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("scenario", "used"),
+    [
+        (stops_kubelet, ""),
+        (cuts, "partition"),
+        (acts, "actions.run_pod"),
+        (reads, "audit"),
+        (harms_etcd, "etcd"),
+    ],
+)
+def test_own_cluster_lacks_all_but_its_fault(
+    request: pytest.FixtureRequest, scenario: Callable[[Lab], None], used: str
+) -> None:
+    of_function = item(request, scenario)
+    options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing")
+    missing = markers.why_unprovable(of_function, options)
+    reason = f"it uses {used}, which nodeproof does not do to somebody's own cluster"
+    assert missing == (("lab-lacks", reason) if used else None)
 
 
 few, standing_swap = standing(kubelet_settings, maxPods=40), standing(swap, 256)

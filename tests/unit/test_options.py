@@ -203,6 +203,28 @@ def test_running_lab_with_a_checkout_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert caught.value.where == "--source"
 
 
+@pytest.mark.parametrize(
+    ("options", "workers", "option"),
+    [
+        (Options(profile="fast"), 0, "--profile"),
+        (Options(lab="libvirt"), 0, "--lab"),
+        (Options(nodes=3), 0, "--nodes"),
+        (Options(components="bin"), 0, "--components"),
+        (Options(overrides=parse(["A=true"], [])), 0, "settings and versions"),
+        (Options(), 2, "-n"),
+    ],
+)
+def test_own_cluster_has_its_own_settings(options: Options, workers: int, option: str) -> None:
+    with pytest.raises(Problem, match=f"has its own: .*{option}") as refused:
+        resolve(replace(options, cluster="cluster.yaml"), workers)
+    assert refused.value.where == "--cluster"
+
+
+def test_missing_inventory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="cannot read the inventory"):
+        resolve(Options(cluster=str(tmp_path / "none.yaml")))
+
+
 @pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])
 def test_unknown_lab_is_quoted_as_given(monkeypatch: pytest.MonkeyPatch, lab: str) -> None:
     monkeypatch.setattr(registry, "running", lambda: ["p-000001"])

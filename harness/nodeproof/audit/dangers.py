@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodeproof.audit.settings import Evidence, numbers, swap_bytes
+from nodeproof.existing.settings import Evidence, numbers, swap_bytes
 from nodeproof.model.claim import Claim
 from nodeproof.model.quantity import duration_s
 

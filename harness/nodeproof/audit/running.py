@@ -15,7 +15,6 @@ from typing import Any
 
 from nodeproof.audit import expectations
 from nodeproof.audit.expectations import CLUSTER, Expectation, States
-from nodeproof.audit.settings import API_SERVER, Evidence, Tolerations
 from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
 from nodeproof.checks.observations import shows
@@ -24,6 +23,7 @@ from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.cluster.resources import WATCHED
+from nodeproof.existing.settings import API_SERVER, Evidence, Tolerations
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import RENEW_JITTER, Calibration, Configuration, condition_status

@@ -35,6 +35,8 @@ Isolation = Literal["zone", "cluster"]
 ISOLATIONS: Sequence[Isolation] = get_args(Isolation)
 MOST_IN_A_ZONE = 6
 """Largest number of nodes of a scenario that shares its lab with others."""
+FAULTED_S = "2G + 15"
+"""Expected duration (s) of a scenario with faults that declares none, as a formula."""
 _MARKER = "@needs"
 
 

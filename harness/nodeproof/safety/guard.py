@@ -40,12 +40,12 @@ class Target:
     """Facts about a target just before a fault, from the cluster, the machine and its hypervisor.
 
     For a component of the control plane only the cluster is known. If there is no SSH access, machine and
-    hypervisor were not queried.
+    hypervisor were not queried. The label is None if nodes have a mark of their owner instead.
     """
 
     node: str
     kube_system_uid: str
-    lab_label: str = ""
+    lab_label: str | None = ""
     node_machine_id: str = ""
     machine_id: str | None = None
     owner: str | None = None
@@ -53,11 +53,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Declared:
-    """Limits that a scenario declares for its faults: nodes, components and `radius`."""
+    """Limits that a scenario declares for its faults: nodes, components and `radius`.
+
+    `lasts_s` is how long the scenario is expected to last (s).
+    """
 
     nodes: Collection[str]
     components: Collection[str] = ()
     radius: Radius = ""
+    lasts_s: float = 0.0
 
 
 def check_plan(

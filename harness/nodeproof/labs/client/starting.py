@@ -359,6 +359,14 @@ def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
     check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
 
 
+def attach(kind: str, name: str) -> LabHandle:
+    """Use a lab that no supervisor of nodeproof runs. Raises Problem."""
+    found = kind_named(kind)
+    if found.connect is None:
+        raise Problem(f"a {kind} lab is started, not attached", "--lab", "leave out --cluster")
+    return LabHandle(found, found.connect(name))
+
+
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
     """Start a lab, or connect to one that exists, and wait until its nodes are Ready.
 
@@ -367,7 +375,7 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
     check(request)
     kind = kind_named(request.kind)
     if kind.connect is not None:
-        lab = LabHandle(kind, kind.connect(request.lab))
+        lab = attach(request.kind, request.lab)
         lab.wait_nodes_ready(unready=workloads.not_ready)
         return lab
     prefix = root_prefix()

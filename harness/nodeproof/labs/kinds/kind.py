@@ -26,7 +26,11 @@ from nodeproof.model.problem import Problem
 
 if TYPE_CHECKING:
     from nodeproof.cluster.api import Api
+    from nodeproof.faults import Fault
+    from nodeproof.model.cluster import Calibration, Configuration
     from nodeproof.safety.deadman import Deadman
+    from nodeproof.safety.guard import Declared, Record
+    from nodeproof.safety.ledger import FaultLedger
 
 Json = Any
 Report = Callable[[str], None]
@@ -128,7 +132,8 @@ class Kind:
     the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes` that
     each node has its own memory and processors, `has_node_versions` that a node may have a kubelet of another
     version, `has_host_clock` that its nodes share the clock of the harness's kernel. `deviations` lists how
-    its nodes differ from a normal installation.
+    its nodes differ from a normal installation. `only_faults` are the words of the faults that it can have if
+    it is somebody's own cluster, which is attached and never started; None if it is a lab.
     """
 
     name: str
@@ -149,6 +154,12 @@ class Kind:
     )
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
     connect: Callable[[str], Access] | None = None
+    only_faults: frozenset[str] | None = None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is somebody's own cluster."""
+        return self.only_faults is not None
 
     @property
     def kubelet_role(self) -> str:
@@ -185,7 +196,12 @@ class Kind:
         }
 
     def settings(self, profile: Profile, overrides: Overrides = NO_OVERRIDES) -> list[str]:
-        """Return every setting that differs from upstream's default, one line each, for display."""
+        """Return every setting that differs from upstream's default, one line each, for display.
+
+        Those of somebody's own cluster are not of nodeproof's making.
+        """
+        if self.is_attached:
+            return []
         flags_of_components = [
             f"{component} {name}={value}"
             for component, flags in self.flags_set(profile, overrides).items()
@@ -309,12 +325,24 @@ class Lifecycle(Protocol):
 
 
 @dataclass(frozen=True)
+class Consent:
+    """The consent of a cluster's owner to faults, in place of the record that a lab wrote of itself.
+
+    `record` returns facts about the marked nodes; `permit` raises Refused unless a fault is permitted now.
+    """
+
+    record: Callable[[], Record]
+    permit: Callable[[Fault, Declared], None]
+
+
+@dataclass(frozen=True)
 class Access:
     """Everything that `LabHandle` needs of a running lab.
 
     `dir` is a folder for the harness's files about the lab, with the `record.json` that the guard reads.
     `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
     was never disarmed. `upgrade_version` is the version that faults upgrade the control plane to, if any.
+    Somebody's own cluster has a `consent`, a `ledger` that its other users see, and `read_configuration`.
     """
 
     dir: Path
@@ -328,3 +356,6 @@ class Access:
     switch: Deadman
     armed_faults: Callable[[], Sequence[Mapping[str, Json]]]
     upgrade_version: str = ""
+    consent: Consent | None = None
+    ledger: FaultLedger | None = None
+    read_configuration: Callable[[Calibration], Configuration] | None = None

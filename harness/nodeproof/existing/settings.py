@@ -186,8 +186,8 @@ def _passed_on(arguments: Sequence[str], component: str) -> Iterator[str]:
 
 def settings(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Setting]:
     """Yield the settings that decide how a cluster treats its nodes."""
-    for flag, default in _OF_MANAGER.items():
-        yield _of_flag(evidence, flag, default or _default(flag, claims, version), version)
+    for flag in _OF_MANAGER:
+        yield _of_flag(evidence, flag, _default_of(flag, claims, version), version)
     yield from _of_tolerations(evidence.tolerations)
     durations = [lease["spec"].get("leaseDurationSeconds") for lease in evidence.leases]
     yield Setting("nodeLeaseDurationSeconds", _counted(durations), "Leases")
@@ -208,8 +208,10 @@ def _of_flag(evidence: Evidence, flag: str, default: str, version: str) -> Setti
     return Setting(name, ", ".join(values), ", ".join(sources))
 
 
-def _default(flag: str, claims: Mapping[str, Claim], version: str) -> str:
-    """Return a flag's default in this version, from the constants of the catalogue."""
+def _default_of(flag: str, claims: Mapping[str, Claim], version: str) -> str:
+    """Return the default of a flag of the node controller in this version."""
+    if _OF_MANAGER[flag]:
+        return _OF_MANAGER[flag]
     constant = next(
         entry
         for claim in claims.values()
@@ -231,7 +233,7 @@ def _of_tolerations(tolerations: Tolerations) -> Iterator[Setting]:
 
 def numbers(evidence: Evidence, flag: str, claims: Mapping[str, Claim], version: str) -> set[float]:
     """Return the values (s, or 1/s) of a flag of the controller managers; empty if they are unknown."""
-    default, values = _default(flag, claims, version), set()
+    default, values = _default_of(flag, claims, version), set()
     for flags in evidence.flags(MANAGER).values():
         text = flags.get(flag, default)
         with contextlib.suppress(ValueError):
