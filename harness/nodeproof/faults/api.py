@@ -16,13 +16,19 @@ from nodeproof.model.cluster import LEASE_NAMESPACE, condition, is_ready
 from nodeproof.waiting import retry_on
 
 Json = Any
-What = Literal["status", "lease"]
+What = Literal["status", "lease", "csinode"]
 _REGISTRATION_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 """Without it the attach-detach controller ignores a node (initialNode in kubelet_node_status.go)."""
-_POLICY = re.compile(r"^nodeproof-(status|lease)-([0-9a-f]{8})$", re.MULTILINE)
+_POLICY = re.compile(r"^nodeproof-([a-z]+)-([0-9a-f]{8})$", re.MULTILINE)
 _RULES: Mapping[What, Mapping[str, Json]] = {
     "status": {"apiGroups": [""], "resources": ["nodes/status"]},
     "lease": {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]},
+    "csinode": {"apiGroups": ["storage.k8s.io"], "resources": ["csinodes"]},
+}
+_UPDATES: Mapping[What, Mapping[str, Json]] = {
+    "status": {"apiVersion": "v1", "kind": "Node", "status": {"phase": "Running"}},
+    "lease": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+    "csinode": {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "spec": {"drivers": []}},
 }
 _APPLY = ("apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-")
 _POLICIES, _BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
@@ -227,9 +233,10 @@ class DeleteNode(NodeObjectFault):
 
 @dataclass(frozen=True)
 class DenyUpdates(NodeObjectFault):
-    """Policy that denies a kubelet updates of its Node's `status`, or of its `lease`; healing deletes it.
+    """Policy that denies a kubelet updates of its Node's `status`, `lease` or `csinode`; healing deletes it.
 
-    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run.
+    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run. A kubelet
+    that starts and may not make its CSINode does not become Ready.
     """
 
     name = "refused"
@@ -242,7 +249,8 @@ class DenyUpdates(NodeObjectFault):
         if "have a resource type" in listed.stderr:
             return []
         policies = _POLICY.findall(checked(listed, f"{machine.name}: kubectl"))
-        return [cls("", "lease" if what == "lease" else "status", id=fault_id) for what, fault_id in policies]
+        kinds = {str(what): what for what in _RULES}
+        return [cls("", kinds[what], id=fault_id) for what, fault_id in policies if what in kinds]
 
     def available(self, machine: Shell) -> str:
         """Require an update that is allowed now, and an API server with admission policies (since 1.30)."""
@@ -302,12 +310,13 @@ class DenyUpdates(NodeObjectFault):
         """Send an update as the node, as a dry run; read nothing first, as a node may not."""
         options = [f"--as=system:node:{self.target}", "--as-group=system:nodes", "--dry-run=server"]
         meta: Json = {"name": self.target}
-        if self.what == "lease":
-            meta |= {"namespace": LEASE_NAMESPACE, "annotations": {"nodeproof.dev/probe": self.id}}
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
-        else:
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"phase": "Running"}}
+        if self.what == "status":
             options.append("--subresource=status")
+        else:
+            meta["annotations"] = {"nodeproof.dev/probe": self.id}
+        if self.what == "lease":
+            meta["namespace"] = LEASE_NAMESPACE
+        body = {**_UPDATES[self.what], "metadata": meta}
         argv = ["kubectl", *_APPLY, *options]
         return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(body))
 
