@@ -352,8 +352,9 @@ def heal(arguments: argparse.Namespace) -> int:
     """Heal the faults that interrupted runs left."""
     from nodeproof.faults import plugin_errors
     from nodeproof.labs.client import registry
+    from nodeproof.labs.kinds import KINDS
 
-    for message in plugin_errors():
+    for message in (*plugin_errors(), *KINDS.errors):
         _say(message)
     _sweep()
     problems = []
