@@ -461,6 +461,19 @@ def components(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def bundle(arguments: argparse.Namespace) -> int:
+    """Pack nodeproof and the parts of a lab."""
+    from nodeproof import bundle
+    from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+
+    bundle.write(arguments.file, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+    size_mib = arguments.file.stat().st_size / 2**20
+    terminal.put(
+        f"{arguments.file}: {size_mib:.0f} MiB; docs/how-to/run-without-a-network.md says what to do"
+    )
+    return 0
+
+
 def box(arguments: argparse.Namespace) -> int:
     """Build the guest image as a Vagrant box."""
     from nodeproof.artifacts.image import golden_image
