@@ -58,7 +58,7 @@ lint: setup ## ruff, mypy, import-linter, shellcheck, stale docs
 	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 	@$(BIN)/python -m infra.docs --check
 	@$(BIN)/shellcheck infra/*.sh infra/ci/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run \
-	    harness/nodeproof/labs/kinds/process/systemctl
+	    harness/nodeproof/labs/kinds/process/systemctl harness/nodeproof/artifacts/install.sh
 
 unit: setup ## unit tests
 	@$(PYTEST).xml $(SIDE_BY_SIDE) tests/unit

@@ -352,8 +352,9 @@ def heal(arguments: argparse.Namespace) -> int:
     """Heal the faults that interrupted runs left."""
     from nodeproof.faults import plugin_errors
     from nodeproof.labs.client import registry
+    from nodeproof.labs.kinds import KINDS
 
-    for message in plugin_errors():
+    for message in (*plugin_errors(), *KINDS.errors):
         _say(message)
     if arguments.cluster:
         if arguments.lab_name:
@@ -463,6 +464,19 @@ def components(arguments: argparse.Namespace) -> int:
     components = _obtain(arguments, checkout)
     for role, part in components.by_role.items():
         terminal.put(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
+    return 0
+
+
+def bundle(arguments: argparse.Namespace) -> int:
+    """Pack nodeproof and the parts of a lab."""
+    from nodeproof import bundle
+    from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+
+    bundle.write(arguments.file, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+    size_mib = arguments.file.stat().st_size / 2**20
+    terminal.put(
+        f"{arguments.file}: {size_mib:.0f} MiB; docs/how-to/run-without-a-network.md says what to do"
+    )
     return 0
 
 

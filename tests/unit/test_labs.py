@@ -96,7 +96,7 @@ def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -
     def refuse(_on: NodeEnvironment) -> Nodes:
         raise NotImplementedError
 
-    monkeypatch.setattr(kinds, "KINDS", {**KINDS, "nothing": Kind("nothing", refuse)})
+    monkeypatch.setattr(kinds, "KINDS", kinds.with_plugins({**KINDS, "nothing": Kind("nothing", refuse)}))
     starting.check(starting.LabRequest("p-000000", 3, 2, "fast", False, "nothing"))
     assert str(diagnose("nothing", 3)).startswith("nothing lab: ")
     assert kind_named("nothing").settings(FAST)
@@ -106,7 +106,7 @@ def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -
 
 def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(Path(__file__).parent / "kinds")])
-    monkeypatch.setattr(kinds, "KINDS", kinds.discover())
+    monkeypatch.setattr(kinds, "KINDS", kinds.with_plugins(kinds.discover()))
     assert [*kinds.KINDS] == [*KINDS, "dummy"]
     lab = starting.up(starting.LabRequest("mine", 2, 1, "documented", False, "dummy"), NO_COMPONENTS, print)
     assert (lab.kind, lab.profile.name, lab.usable_nodes()) == (

@@ -264,7 +264,7 @@ def _resolve_running(options: Options, workers: int) -> Options:
     if name not in registry.running():
         running = ", ".join(registry.running()) or "none is up"
         choices = f"choose {', '.join(KINDS)}, or a running lab ({running})"
-        raise Problem(f"unknown lab {options.lab!r}", "--lab", choices)
+        raise Problem(f"unknown lab {options.lab!r}", "--lab", choices, "\n".join(KINDS.errors))
     status = registry.client(name).status()
     _check_settings(name, status, options)
     _check_nodes(name, status, options.topology.entries)

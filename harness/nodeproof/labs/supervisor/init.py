@@ -42,7 +42,7 @@ from nodeproof.labs.base.processes import (
 from nodeproof.labs.base.spec import API_ADDRESS, LabSpec, NodeSpec
 from nodeproof.labs.base.stalls import record_stalls
 from nodeproof.labs.base.wire import LabStatus, NodeInfo
-from nodeproof.labs.kinds import kind_named
+from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.machines.machine import Shell
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.problem import OutsideError, Problem
@@ -481,7 +481,7 @@ def main() -> None:
     server = os.fork()
     if server == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for message in plugin_errors():
+        for message in (*plugin_errors(), *KINDS.errors):
             terminal.say(message)
         spec = LabSpec.from_json(sys.argv[1])
         LabServer(spec, socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])).run()
