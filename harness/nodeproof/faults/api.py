@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,10 +20,13 @@ Json = Any
 What = Literal["status", "lease"]
 _REGISTRATION_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 """Without it the attach-detach controller ignores a node (initialNode in kubelet_node_status.go)."""
-_POLICY = re.compile(r"^nodeproof-(status|lease)-([0-9a-f]{8})$", re.MULTILINE)
-_RULES: Mapping[What, Mapping[str, Json]] = {
+ELECTION = "election"
+_POLICY = re.compile(r"^nodeproof-(status|lease|election)-([0-9a-f]{8})$", re.MULTILINE)
+_OF_LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+_RULES: Mapping[str, Mapping[str, Json]] = {
     "status": {"apiGroups": [""], "resources": ["nodes/status"]},
-    "lease": {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]},
+    "lease": _OF_LEASES,
+    ELECTION: _OF_LEASES,
 }
 _APPLY = ("apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-")
 _POLICIES, _BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
@@ -225,24 +229,33 @@ class DeleteNode(NodeObjectFault):
         return any(owner["uid"] == node["metadata"]["uid"] for owner in owners)
 
 
-@dataclass(frozen=True)
-class DenyUpdates(NodeObjectFault):
-    """Policy that denies a kubelet updates of its Node's `status`, or of its `lease`; healing deletes it.
+class Denial(ApiFault):
+    """A ValidatingAdmissionPolicy that denies one user the updates of one object; healing deletes it.
 
-    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run.
+    The probe sends such an update as the user, as a dry run.
     """
 
-    name = "refused"
-    what: What
+    what: str
+    """What is denied, as in the name of the policy."""
 
-    @classmethod
-    def leftovers_on(cls, machine: Shell) -> list[DenyUpdates]:
-        argv = ["kubectl", "get", _POLICIES, "--output=custom-columns=NAME:.metadata.name", "--no-headers"]
-        listed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
-        if "have a resource type" in listed.stderr:
-            return []
-        policies = _POLICY.findall(checked(listed, f"{machine.name}: kubectl"))
-        return [cls("", "lease" if what == "lease" else "status", id=fault_id) for what, fault_id in policies]
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """The name of the object."""
+
+    @property
+    @abstractmethod
+    def user(self) -> Sequence[str]:
+        """The user, and its groups."""
+
+    @abstractmethod
+    def update(self) -> tuple[Json, Sequence[str]]:
+        """Return the body of an update of the object, and options of `kubectl apply`."""
+
+    @property
+    def condition(self) -> str:
+        """The expression that is true for requests that the policy does not deny."""
+        return f"request.userInfo.username != {json.dumps(self.user[0])}"
 
     def available(self, machine: Shell) -> str:
         """Require an update that is allowed now, and an API server with admission policies (since 1.30)."""
@@ -262,12 +275,12 @@ class DenyUpdates(NodeObjectFault):
             self.kubectl(machine, "delete", kind, self._policy, "--ignore-not-found")
 
     def is_injected(self, machine: Shell) -> bool:
-        """Return whether this policy denies an update as the node."""
+        """Return whether this policy denies an update as the user."""
         update = self._update(machine)
         return update.status != 0 and self._policy in update.stderr
 
     def is_healed(self, machine: Machine) -> bool:
-        """Return whether an update as the node is allowed, or its object no longer exists."""
+        """Return whether an update as the user is allowed, or its object no longer exists."""
         update = self._update(machine)
         return update.status == 0 or "(NotFound)" in update.stderr
 
@@ -277,8 +290,7 @@ class DenyUpdates(NodeObjectFault):
 
     def _policy_body(self) -> Json:
         rule = {**_RULES[self.what], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
-        message = f"nodeproof refuses {self.what} of {self.target}"
-        user = json.dumps(f"system:node:{self.target}")
+        message = f"nodeproof refuses {self.what} of {self.subject}"
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
@@ -286,7 +298,7 @@ class DenyUpdates(NodeObjectFault):
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [rule]},
-                "validations": [{"expression": f"request.userInfo.username != {user}", "message": message}],
+                "validations": [{"expression": self.condition, "message": message}],
             },
         }
 
@@ -299,17 +311,95 @@ class DenyUpdates(NodeObjectFault):
         }
 
     def _update(self, machine: Shell) -> CommandResult:
-        """Send an update as the node, as a dry run; read nothing first, as a node may not."""
-        options = [f"--as=system:node:{self.target}", "--as-group=system:nodes", "--dry-run=server"]
-        meta: Json = {"name": self.target}
-        if self.what == "lease":
-            meta |= {"namespace": LEASE_NAMESPACE, "annotations": {"nodeproof.dev/probe": self.id}}
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
-        else:
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"phase": "Running"}}
-            options.append("--subresource=status")
-        argv = ["kubectl", *_APPLY, *options]
+        """Send an update as the user, as a dry run; read nothing first, as a node may not."""
+        (user, *groups), (body, options) = self.user, self.update()
+        identity = [f"--as={user}", *(f"--as-group={group}" for group in groups)]
+        argv = ["kubectl", *_APPLY, *identity, "--dry-run=server", *options]
         return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(body))
+
+
+def _lease(name: str, namespace: str, fault_id: str) -> Json:
+    meta = {"name": name, "namespace": namespace, "annotations": {"nodeproof.dev/probe": fault_id}}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
+
+
+@dataclass(frozen=True)
+class DenyUpdates(NodeObjectFault, Denial):
+    """Policy that denies a kubelet updates of its Node's `status`, or of its `lease`; healing deletes it.
+
+    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run.
+    """
+
+    name = "refused"
+    what: What
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[DenyUpdates]:
+        denied = denied_on(machine)
+        return [
+            cls("", "lease" if what == "lease" else "status", id=id_)
+            for what, id_ in denied
+            if what != ELECTION
+        ]
+
+    @property
+    def subject(self) -> str:
+        return self.target
+
+    @property
+    def user(self) -> Sequence[str]:
+        return (f"system:node:{self.target}", "system:nodes")
+
+    def update(self) -> tuple[Json, Sequence[str]]:
+        if self.what == "lease":
+            return _lease(self.target, LEASE_NAMESPACE, self.id), ()
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.target}}
+        return {**body, "status": {"phase": "Running"}}, ("--subresource=status",)
+
+
+@dataclass(frozen=True)
+class DenyElection(Denial):
+    """Policy that denies every replica of `component` updates of the Lease that elects its leader.
+
+    Healing deletes it. It is a ValidatingAdmissionPolicy. The probe sends such an update as the component, as
+    a dry run.
+    """
+
+    name = "election-refused"
+    what = ELECTION
+    component: str
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[DenyElection]:
+        return [cls("", id=fault_id) for what, fault_id in denied_on(machine) if what == ELECTION]
+
+    @property
+    def affected_nodes(self) -> Sequence[str]:
+        return (self.component,)
+
+    @property
+    def subject(self) -> str:
+        return self.component
+
+    @property
+    def user(self) -> Sequence[str]:
+        return (f"system:{self.component}",)
+
+    @property
+    def condition(self) -> str:
+        return f"{super().condition} || request.name != {json.dumps(self.component)}"
+
+    def update(self) -> tuple[Json, Sequence[str]]:
+        return _lease(self.component, "kube-system", self.id), ()
+
+
+def denied_on(machine: Shell) -> Sequence[tuple[str, str]]:
+    """Return what each policy of a fault denies, and the id of the fault. Raises MachineError."""
+    argv = ["kubectl", "get", _POLICIES, "--output=custom-columns=NAME:.metadata.name", "--no-headers"]
+    listed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+    if "have a resource type" in listed.stderr:
+        return ()
+    return _POLICY.findall(checked(listed, f"{machine.name}: kubectl"))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args
@@ -29,6 +30,8 @@ CLOUD: Final = "cloud-controller-manager"
 """Component of the control plane that runs as long as a fault needs it."""
 ATTACHER: Final = "external-attacher"
 """Runs, with its CSI driver, as long as a fault needs it."""
+_REPLICA = re.compile(rf"({'|'.join(COMPONENTS)}|control-plane)-[1-9]")
+"""The name of one of several control planes, or of one of its components."""
 Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = get_args(Radius)
 Isolation = Literal["zone", "cluster"]
@@ -112,6 +115,12 @@ class Needs:
                 "give one number for each zone, starting with the first zone",
             )  # fmt: skip
         return needs
+
+
+def role_of(component: str) -> str:
+    """Return the component that a replica belongs to: `etcd` for `etcd-2`; any other name as it is."""
+    replica = _REPLICA.fullmatch(component)
+    return replica[1] if replica else component
 
 
 def _spread(word: str, value: Json, where: str) -> tuple[int, ...]:

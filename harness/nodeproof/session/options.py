@@ -32,6 +32,7 @@ from nodeproof.model.overrides import (
     SOURCE_OPTION,
     Overrides,
     parse,
+    parse_control_planes,
     suffix,
     without_source,
 )
@@ -106,6 +107,7 @@ def options_of(config: pytest.Config) -> Options:
     versions = {
         "node_versions": parse_node_versions(config.getoption("node_versions")),
         "upgrade_to": config.getoption("upgrade_to"),
+        "control_planes": parse_control_planes(config.getoption("control_planes")),
     }
     options = Options(
         **values,
