@@ -52,7 +52,7 @@ class Needs:
     `cluster` everything. `duration_s` is the expected duration (s), as a formula of
     `nodeproof.model.formula` (`2G + 10`: G is the grace period), used by plans until a run was timed.
     `isolation` is the part of the lab for its exclusive use: the nodes of a `zone`, while others run in other
-    zones, or the whole `cluster`.
+    zones, or the whole `cluster`. `control_planes` is how many the lab has at least.
     """
 
     nodes: int = 2
@@ -64,6 +64,7 @@ class Needs:
     radius: Radius = ""
     duration_s: str = ""
     isolation: Isolation = "zone"
+    control_planes: int = 1
     spread: tuple[int, ...] = ()
     faulted_in: tuple[int, ...] = ()
 
@@ -94,7 +95,7 @@ class Needs:
             arguments = {"zones": len(spread), **arguments, "nodes": sum(spread)}
         if faulted_in:
             arguments = {**arguments, "faulted": sum(faulted_in)}
-        for word in ("nodes", "faulted", "zones"):
+        for word in ("nodes", "faulted", "zones", "control_planes"):
             _check_number(word, arguments.get(word, words[word].default), where)
         if not isinstance(arguments.get("profile", ""), str):
             raise Problem(f"{_MARKER}: profile is {arguments['profile']!r}", where, "name one profile")
@@ -104,7 +105,10 @@ class Needs:
                 raise Problem(f"{_MARKER}: {word} is {arguments[word]!r}", where, next_step)
         _check_formula(arguments.get("duration_s", ""), where)
         components = _named(
-            arguments.get("components", ()), "component", (*COMPONENTS, CLOUD, ATTACHER), where
+            arguments.get("components", ()),
+            "component",
+            (*COMPONENTS, CLOUD, ATTACHER, "control-plane"),
+            where,
         )
         features = _named(arguments.get("features", ()), "feature", FEATURES, where)
         several = {"features": features, "components": tuple(sorted(components))}

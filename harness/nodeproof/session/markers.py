@@ -182,8 +182,9 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
     missing = lacks_features(item, kind_named(options.kind).features)
     if missing:
         return "lab-lacks", f"a {options.kind} lab has no {missing}"
-    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
-        return "lab-lacks", "it upgrades the control plane: use --upgrade-to"
+    unset = _unset_option(item, requirements, options)
+    if unset:
+        return "lab-lacks", unset
     if options.zone and requirements.is_alone:
         return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
     lab, most_nodes = size(requirements, options), kind_named(options.kind).limits.nodes
@@ -199,6 +200,15 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
     if requirements.nodes > lab.nodes:
         return "lab-lacks", f"it needs {requirements.nodes} nodes, the lab has {lab.nodes}: use --nodes"
     return None
+
+
+def _unset_option(item: pytest.Item, requirements: Needs, options: Options) -> str:
+    """Return what a scenario needs of its lab that an option determines; empty if nothing is missing."""
+    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
+        return "it upgrades the control plane: use --upgrade-to"
+    if requirements.control_planes > options.overrides.control_planes:
+        return f"it needs {requirements.control_planes} control planes: use --control-planes"
+    return ""
 
 
 def is_large(needs: Needs, options: Options) -> bool:

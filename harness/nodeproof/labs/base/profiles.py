@@ -109,6 +109,7 @@ def symbols(profile: Profile) -> Mapping[str, float]:
     They come from the profile or upstream's defaults and are not evidence: verdicts use what a lab reports.
     """
     manager, kubelet, server = profile.controller_manager, profile.kubelet, profile.api_server
+    election = profile.leader_election
     return {
         "G": duration_s(manager.get("node-monitor-grace-period", "50s")),
         "P": duration_s(manager.get("node-monitor-period", "5s")),
@@ -117,6 +118,9 @@ def symbols(profile: Profile) -> Mapping[str, float]:
         "R": float(kubelet.get("nodeLeaseDurationSeconds", 40)) / 4,
         "S": duration_s(manager.get("node-startup-grace-period", "60s")),
         "U": duration_s(str(kubelet.get("nodeStatusUpdateFrequency", "10s"))),
+        "L": duration_s(election.get("leader-elect-lease-duration", "15s")),
+        "D": duration_s(election.get("leader-elect-renew-deadline", "10s")),
+        "Y": duration_s(election.get("leader-elect-retry-period", "2s")),
         "T": float(server.get("default-unreachable-toleration-seconds", 300)),
     }
 
