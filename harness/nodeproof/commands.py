@@ -255,7 +255,7 @@ def up(arguments: argparse.Namespace) -> int:
     from nodeproof.labs.client import starting
     from nodeproof.labs.client.starting import LabRequest
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
-    from nodeproof.model.overrides import parse
+    from nodeproof.model.overrides import parse, parse_control_planes
 
     name, kind = starting.new_name(), kind_named(arguments.lab or DEFAULT_KIND.name)
     machines = starting.read_topology(arguments.topology)
@@ -272,6 +272,7 @@ def up(arguments: argparse.Namespace) -> int:
         source=checkout.text if checkout else "",
         node_versions=machines.node_versions(parse_node_versions(arguments.node_versions), version),
         upgrade_to=arguments.upgrade_to,
+        control_planes=parse_control_planes(arguments.control_planes),
     )
     starting.check_versions(kind, version, overrides)
     components = _obtain(arguments, checkout)

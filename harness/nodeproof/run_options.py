@@ -28,6 +28,8 @@ RUN_OPTIONS = (
     ),
     Argument("--upgrade-to", default="", metavar="VERSION",
              help="version, or folder with executables, that scenarios upgrade the control plane to"),
+    Argument("--control-planes", type=int, default=1, metavar="N",
+             help="control planes of the lab: 1 (default), or 3 behind a balancer, with leader election"),
     Argument("--components", default="build", help="'build', or a folder with the components' executables"),
     Argument("--source", default="", metavar="DIR",
              help="checkout of Kubernetes to build the components from"),

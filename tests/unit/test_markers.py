@@ -177,6 +177,21 @@ def test_own_cluster_lacks_all_but_its_fault(
     assert missing == (("lab-lacks", reason) if used else None)
 
 
+@needs(components=("control-plane",), control_planes=3)
+def loses_one_of_three(lab: Lab) -> None:
+    """Need three control planes."""
+
+
+def test_three_control_planes_need_their_option(request: pytest.FixtureRequest) -> None:
+    module = request.node.getparent(pytest.Module)
+    item = pytest.Function.from_parent(module, name="three", callobj=loses_one_of_three)
+    options = Options("process", "fast", kind="process")
+    reason = ("lab-lacks", "it needs 3 control planes: use --control-planes")
+    assert markers.why_unprovable(item, options) == reason
+    options = replace(options, overrides=replace(NO_OVERRIDES, control_planes=3))
+    assert markers.why_unprovable(item, options) is None
+
+
 few, standing_swap = standing(kubelet_settings, maxPods=40), standing(swap, 256)
 
 

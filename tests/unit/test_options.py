@@ -182,7 +182,7 @@ def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) ->
     commit(folder, "v1.36.1")
     options = {
         "claim": [], "feature_gates": [], "set": [], "node_versions": "", "upgrade_to": "", "profile": "",
-        "kubernetes_version": "", "components": "build", "source": str(folder),
+        "control_planes": 1, "kubernetes_version": "", "components": "build", "source": str(folder),
     }  # fmt: skip
     config = config_with(**options)
     begun = options_of(config)

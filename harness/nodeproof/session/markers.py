@@ -185,8 +185,9 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
     missing = _lacks(item, options)
     if missing:
         return "lab-lacks", missing
-    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
-        return "lab-lacks", "it upgrades the control plane: use --upgrade-to"
+    unset = _unset_option(item, requirements, options)
+    if unset:
+        return "lab-lacks", unset
     if options.zone and requirements.is_alone:
         return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
     lab, most_nodes = size(requirements, options), kind_named(options.kind).limits.nodes
@@ -232,6 +233,15 @@ def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> 
     for module in _ACTING_NAMES:
         used += [f"{module}.{name}" for name in attributes_used(item.function, module)]
     return ", ".join(dict.fromkeys(used))
+
+
+def _unset_option(item: pytest.Item, requirements: Needs, options: Options) -> str:
+    """Return what a scenario needs of its lab that an option determines; empty if nothing is missing."""
+    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
+        return "it upgrades the control plane: use --upgrade-to"
+    if requirements.control_planes > options.overrides.control_planes:
+        return f"it needs {requirements.control_planes} control planes: use --control-planes"
+    return ""
 
 
 def is_large(needs: Needs, options: Options) -> bool:

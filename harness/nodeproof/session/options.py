@@ -39,6 +39,7 @@ from nodeproof.model.overrides import (
     SOURCE_OPTION,
     Overrides,
     parse,
+    parse_control_planes,
     suffix,
     without_source,
 )
@@ -119,6 +120,7 @@ def options_of(config: pytest.Config) -> Options:
     versions = {
         "node_versions": parse_node_versions(config.getoption("node_versions")),
         "upgrade_to": config.getoption("upgrade_to"),
+        "control_planes": parse_control_planes(config.getoption("control_planes")),
     }
     options = Options(
         **values,

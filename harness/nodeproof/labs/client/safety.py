@@ -260,9 +260,14 @@ class Safety:
         unhealed = heal_unfinished(self.ledger, armed, self._heal)
         on = [entry.name for entry in self._fleet.nodes() if entry.is_on]
         with ThreadPoolExecutor(4) as pool:
-            has_control_plane = not self._zone and self._fleet.has(CONTROL_PLANE)
-            unswept = list(pool.map(self._sweep, [CONTROL_PLANE, *on] if has_control_plane else on))
+            unswept = list(pool.map(self._sweep, on if self._zone else [*self._planes_on(), *on]))
         return [*unhealed, *filter(None, unswept)]
+
+    def _planes_on(self) -> list[str]:
+        """Return the control plane as a whole, and each of several that is on."""
+        planes = self._fleet.control_planes()
+        whole = [CONTROL_PLANE] if self._fleet.has(CONTROL_PLANE) else []
+        return [*whole, *(name for name in planes if self._fleet.machine(name).is_powered())]
 
     def _is_in_own_zone(self, data: Mapping[str, Json]) -> bool:
         """Return whether a fault affects no other zone."""

@@ -16,7 +16,7 @@ from nodeproof.artifacts.components import HOLLOW, Components
 from nodeproof.hints import BASE, Hint
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
-from nodeproof.labs.base.profiles import FIXED_FLAGS, FIXED_KUBELET, Profile
+from nodeproof.labs.base.profiles import FIXED_KUBELET, Profile, fixed_flags
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.machines.machine import Machine
@@ -131,9 +131,10 @@ class Kind:
     boot, before the lab starts; `start_messages` yields messages for the user about the start; `owner` asks
     the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes` that
     each node has its own memory and processors, `has_node_versions` that a node may have a kubelet of another
-    version, `has_host_clock` that its nodes share the clock of the harness's kernel. `deviations` lists how
-    its nodes differ from a normal installation. `only_faults` are the words of the faults that it can have if
-    it is somebody's own cluster, which is attached and never started; None if it is a lab.
+    version, `has_control_planes` that it may have three control planes, `has_host_clock` that its nodes share
+    the clock of the harness's kernel. `deviations` lists how its nodes differ from a normal installation.
+    `only_faults` are the words of the faults that it can have if it is somebody's own cluster, which is
+    attached and never started; None if it is a lab.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Kind:
     is_hollow: bool = False
     has_shapes: bool = False
     has_node_versions: bool = False
+    has_control_planes: bool = False
     has_host_clock: bool = False
     deviations: Sequence[str] = ()
     storage: DriverFactory | None = None
@@ -183,7 +185,8 @@ class Kind:
 
         Claims about defaults do not use these: they read command lines and the kubelet's configuration file.
         """
-        flags: dict[str, dict[str, Json]] = {name: dict(fixed) for name, fixed in FIXED_FLAGS.items()}
+        fixed = fixed_flags(profile, overrides.control_planes)
+        flags: dict[str, dict[str, Json]] = {name: dict(values) for name, values in fixed.items()}
         flags["kube-apiserver"] |= profile.api_server
         flags["kube-controller-manager"] |= profile.controller_manager
         flags[KUBELET] = {**self.kubelet(), **profile.kubelet}
@@ -245,6 +248,10 @@ class Fleet(Protocol):
     def has(self, name: str) -> bool:
         """Return whether a node in any zone, or a control plane component, has that name. Raises Problem."""
         ...
+
+    def control_planes(self) -> Mapping[str, str]:
+        """Return the address of each of several control planes; none if there is only one."""
+        return {}
 
     def machine(self, name: str, purpose: str = ...) -> Machine:
         """Return a node, a control plane component or the whole control plane as a machine.
