@@ -58,7 +58,7 @@ lint: setup ## ruff, mypy, import-linter, shellcheck, stale docs
 	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 	@$(BIN)/python -m infra.docs --check
 	@$(BIN)/shellcheck infra/*.sh infra/ci/*.sh infra/image/*.sh infra/image/files/usr/local/sbin/* .ci/run \
-	    harness/nodeproof/labs/kinds/process/systemctl
+	    harness/nodeproof/labs/kinds/process/systemctl harness/nodeproof/artifacts/install.sh
 
 unit: setup ## unit tests
 	@$(PYTEST).xml $(SIDE_BY_SIDE) tests/unit
@@ -167,6 +167,9 @@ skew: setup ## heartbeats, taints, evictions, shutdowns and swap with kubelets o
 	    $(BIN)/nodeproof run --lab=$(LAB) -n $(WORKERS) -m skew --node-versions $$version $(ARGS) || status=$$?; \
 	done; exit $$status
 
+control-planes: setup ## all scenarios of process labs with three control planes, and those of leader election
+	@$(BIN)/nodeproof run -n 2 --control-planes 3 $(ARGS)
+
 # Of the versions that CI needs, the one that set-up does not build.
 older-components: setup
 	@$(BIN)/nodeproof components --kubernetes-version $(firstword $(OLDER_KUBELETS)) >/dev/null
@@ -218,5 +221,6 @@ clean: ## remove the virtual environment, generated reports, wheel, sdist and th
 .PHONY: help setup run report fmt docs site stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
-    night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew older-components soak \
+    night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew control-planes older-components \
+    soak \
     sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean

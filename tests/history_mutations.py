@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from nodeproof.checks import heartbeats, moments, observations
+from nodeproof.checks.contact import silences
 from nodeproof.checks.evidence import between, find_event
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
@@ -87,8 +88,10 @@ def _after(judged: Judged) -> Iterator[Altered]:
         early = insert_moment(judged.history, event, before_t)
         yield _altered(judged, "the event comes before its anchor", DEVIATES, early)
     if anchor.name == "last-heartbeat":
-        beat = _renewed(judged.history, str(anchor.args["node"]), occurrence.t - 1.0)
-        yield _altered(judged, "a heartbeat comes right before the event", DEVIATES, beat)
+        node, beat_t = str(anchor.args["node"]), occurrence.t - 1.0
+        expected = NOT_INJECTED if _is_silenced(judged.history, node, beat_t) else DEVIATES
+        beat = _renewed(judged.history, node, beat_t)
+        yield _altered(judged, "a heartbeat comes right before the event", expected, beat)
     if event.name == "made" and occurrence.t == start.t:
         otherwise = _created_differently(judged.history, event, occurrence.t)
         yield _altered(judged, "it was made otherwise", DEVIATES, otherwise)
@@ -101,6 +104,14 @@ def _after(judged: Judged) -> Iterator[Altered]:
     for resource in moments.resources(event):
         history = _blind(judged.history, resource, occurrence.t - 0.5, occurrence.t + 0.5)
         yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
+
+
+def _is_silenced(history: History, node: str, t: float) -> bool:
+    """Return whether a fault should keep a node's kubelet from the API server at a time (s)."""
+    return any(
+        silence.node == node and silence.span.since_t < t < silence.span.until_t
+        for silence in silences(history)
+    )
 
 
 def _created_differently(history: History, event: Moment, t: float) -> History:

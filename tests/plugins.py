@@ -14,13 +14,15 @@ LEFT_FILE = render("fault", "left-file")["left-file/left_file.py"]
 BROKEN = 'raise RuntimeError("this plugin\\nneeds another Python")\n'
 
 
-def install(folder: Path, name: str, code: str) -> None:
-    """Write the package `acme-NAME`, whose module `acme_NAME` has faults."""
+def install(folder: Path, name: str, code: str, group: str = "nodeproof.faults", of_module: str = "") -> None:
+    """Write the package `acme-NAME`; its entry point is its module `acme_NAME`, or an object of it."""
     module, dist_info = f"acme_{name}", folder / f"acme_{name}-1.2.dist-info"
     (folder / f"{module}.py").write_text(code)
     dist_info.mkdir()
     (dist_info / "METADATA").write_text(f"Metadata-Version: 2.4\nName: acme-{name}\nVersion: 1.2\n")
-    (dist_info / "entry_points.txt").write_text(f"[nodeproof.faults]\n{name} = {module}\n")
+    (dist_info / "entry_points.txt").write_text(
+        f"[{group}]\n{name} = {module}{of_module and f':{of_module}'}\n"
+    )
 
 
 def run_python(folder: Path, *arguments: str, timeout_s: float = 240.0) -> proc.Result:

@@ -286,7 +286,7 @@ COMMANDS = (
             Argument("--lab", default="", help="kind of lab; default: process nodes"),
             Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
             Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
-            *run_options("--topology", "--node-versions", "--upgrade-to"),
+            *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
             Argument("--profile", default="fast", help="timing of the components; default fast"),
             *run_options("--feature-gates", "--set"),
             *_COMPONENTS,
@@ -313,7 +313,16 @@ COMMANDS = (
         "heal",
         "commands:heal",
         "heal every fault that an interrupted run left",
-        (_LAB_NAME,),
+        (
+            _LAB_NAME,
+            Argument(
+                "--cluster",
+                metavar="FILE",
+                type=Path,
+                default=None,
+                help="heal the cluster of this inventory, instead; from any machine",
+            ),
+        ),
         group=LAB,
     ),
     Command(
@@ -497,6 +506,25 @@ COMMANDS = (
         example="--kubernetes-version v1.36.3",
     ),
     Command(
+        "bundle",
+        "commands:bundle",
+        "pack a lab and nodeproof, for a machine without a network",
+        (
+            Argument(
+                "file",
+                metavar="FILE",
+                type=Path,
+                nargs="?",
+                default=Path("nodeproof-bundle.tar.gz"),
+                help="default: nodeproof-bundle.tar.gz",
+            ),
+            *run_options("--kubernetes-version"),
+        ),
+        group=SCENARIOS,
+        about="Its install.sh needs the same platform and version of Python.",
+        example="nodeproof-bundle.tar.gz --kubernetes-version v1.36.3",
+    ),
+    Command(
         "box",
         "commands:box",
         "build the guest image as a Vagrant box, for the Vagrantfile",
@@ -568,10 +596,10 @@ def _parser() -> argparse.ArgumentParser:
         add_help=False,
         allow_abbrev=False,
     )
-    # Not listed: the list of commands must fit a screen, and its reader knows this option.
+    # Options have no lines of their own: the list of commands must fit a screen.
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     for option in OPTIONS:
-        parser.add_argument(*option.names, **option.how)
+        parser.add_argument(*option.names, **{**option.how, "help": argparse.SUPPRESS})
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="nodeproof", help=argparse.SUPPRESS
     )
@@ -601,6 +629,8 @@ def _overview() -> str:
     for group in dict.fromkeys(command.group for command in COMMANDS):
         lines.append(f"{group.title}:")
         lines += [f"  {command.name:<12}{command.text}" for command in COMMANDS if command.group is group]
+    options = ", ".join(f"{option.names[0]} ({option.how['help']})" for option in OPTIONS)
+    lines.append(f"options: {options}")
     return "\n".join(lines)
 
 

@@ -225,7 +225,7 @@ def _joined(rest: Sequence[str]) -> list[str]:
     return joined
 
 
-_PATH_OPTIONS = ("--components", "--source", "--lab", "--times", "--topology", "--upgrade-to")
+_PATH_OPTIONS = ("--cluster", "--components", "--source", "--lab", "--times", "--topology", "--upgrade-to")
 
 
 def _checkout(arguments: argparse.Namespace) -> Checkout | None:
@@ -255,7 +255,7 @@ def up(arguments: argparse.Namespace) -> int:
     from nodeproof.labs.client import starting
     from nodeproof.labs.client.starting import LabRequest
     from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
-    from nodeproof.model.overrides import parse
+    from nodeproof.model.overrides import parse, parse_control_planes
 
     name, kind = starting.new_name(), kind_named(arguments.lab or DEFAULT_KIND.name)
     machines = starting.read_topology(arguments.topology)
@@ -272,6 +272,7 @@ def up(arguments: argparse.Namespace) -> int:
         source=checkout.text if checkout else "",
         node_versions=machines.node_versions(parse_node_versions(arguments.node_versions), version),
         upgrade_to=arguments.upgrade_to,
+        control_planes=parse_control_planes(arguments.control_planes),
     )
     starting.check_versions(kind, version, overrides)
     components = _obtain(arguments, checkout)
@@ -352,9 +353,16 @@ def heal(arguments: argparse.Namespace) -> int:
     """Heal the faults that interrupted runs left."""
     from nodeproof.faults import plugin_errors
     from nodeproof.labs.client import registry
+    from nodeproof.labs.kinds import KINDS
 
-    for message in plugin_errors():
+    for message in (*plugin_errors(), *KINDS.errors):
         _say(message)
+    if arguments.cluster:
+        if arguments.lab_name:
+            raise Problem("a cluster is no lab", "--lab-name", "leave it out with --cluster")
+        registry.heal_cluster(arguments.cluster)
+        _say("no fault is left")
+        return 0
     _sweep()
     problems = []
     for name in _names(arguments):
@@ -457,6 +465,19 @@ def components(arguments: argparse.Namespace) -> int:
     components = _obtain(arguments, checkout)
     for role, part in components.by_role.items():
         terminal.put(f"{role:<24} {part.version:<10} {part.origin:<9} {part.sha256[:12]}  {part.path}")
+    return 0
+
+
+def bundle(arguments: argparse.Namespace) -> int:
+    """Pack nodeproof and the parts of a lab."""
+    from nodeproof import bundle
+    from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+
+    bundle.write(arguments.file, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
+    size_mib = arguments.file.stat().st_size / 2**20
+    terminal.put(
+        f"{arguments.file}: {size_mib:.0f} MiB; docs/how-to/run-without-a-network.md says what to do"
+    )
     return 0
 
 

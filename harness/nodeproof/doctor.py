@@ -21,11 +21,12 @@ from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NAMESPACES
 from nodeproof.labs.client.registry import client, describe_memory, running
 from nodeproof.labs.client.starting import find_sshd
-from nodeproof.labs.kinds import kind_named
+from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding, Image, Kind, Trial
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import TOOLS, become_root, missing_tools
+from nodeproof.scenario.probes import PROBES
 
 _TRIAL_TIMEOUT_S = 10.0
 _LIBVIRT_SOCKET = Path("/run/libvirt/libvirt-sock")
@@ -222,7 +223,7 @@ def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bo
         write(str(diagnosis))
     for name in running():
         write(f"lab {name}: {_memory_of(name)}")
-    for plugin in PLUGINS:
+    for plugin in (*PLUGINS, *KINDS.plugins, *PROBES.plugins):
         write(str(plugin))
     write("Vagrantfile, only for vagrant labs:")
     for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
@@ -35,11 +36,59 @@ def load_plugins(group: str, registry: MutableMapping[str, type[T]]) -> tuple[Pl
     An import that fails adds nothing, and leaves the others as they are: healing must not depend on every
     installed package.
     """
-    return tuple(_load(entry, registry) for entry in sorted(entry_points(group=group), key=_order))
+    return tuple(_load(entry, registry) for entry in _in_order(group))
 
 
-def _order(entry: EntryPoint) -> tuple[str, str]:
-    return entry.name, _package(entry)
+class WithPlugins(Mapping[str, T]):
+    """Objects by name: nodeproof's own, then the objects that the entry points of a group name.
+
+    Plugins are imported at first use: often a plugin's module is what imports nodeproof's package first, and
+    has no objects yet. `name_of` returns an object's name, or raises TypeError. A plugin that cannot be
+    imported, or whose object has a name that exists, adds nothing.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, T], name_of: Callable[[T], str]) -> None:
+        self._group, self._own, self._name_of = group, own, name_of
+
+    @property
+    def plugins(self) -> Sequence[Plugin]:
+        """The plugins of the group, loaded or not."""
+        return self._all[1]
+
+    @property
+    def errors(self) -> list[str]:
+        """A line about each plugin that was not loaded."""
+        return [str(plugin) for plugin in self.plugins if plugin.error]
+
+    @cached_property
+    def _all(self) -> tuple[Mapping[str, T], Sequence[Plugin]]:
+        objects = dict(self._own)
+        return objects, tuple(self._add(entry, objects) for entry in _in_order(self._group))
+
+    def _add(self, entry: EntryPoint, objects: MutableMapping[str, T]) -> Plugin:
+        try:
+            value = entry.load()
+            name = self._name_of(value)
+            if name in objects:
+                raise ValueError(f"there is another {name!r}")
+        # A module may also call sys.exit.
+        except (Exception, SystemExit) as error:
+            return _refused(entry, error)
+        objects[name] = value
+        return Plugin(entry.name, _package(entry), (name,))
+
+    def __getitem__(self, name: str) -> T:
+        return self._all[0][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all[0])
+
+    def __len__(self) -> int:
+        return len(self._all[0])
+
+
+def _in_order(group: str) -> list[EntryPoint]:
+    return sorted(entry_points(group=group), key=lambda entry: (entry.name, _package(entry)))
 
 
 def _package(entry: EntryPoint) -> str:
@@ -60,6 +109,10 @@ def _load(entry: EntryPoint, registry: MutableMapping[str, type[T]]) -> Plugin:
         for name in set(registry) - before:
             # Another plugin may import the same module, which then adds it again.
             sys.modules.pop(registry.pop(name).__module__, None)
-        message = " ".join(printable(f"{type(error).__name__}: {error}").split())
-        return Plugin(entry.name, _package(entry), error=message)
+        return _refused(entry, error)
     return Plugin(entry.name, _package(entry), tuple(sorted(set(registry) - before)))
+
+
+def _refused(entry: EntryPoint, error: BaseException) -> Plugin:
+    message = " ".join(printable(f"{type(error).__name__}: {error}").split())
+    return Plugin(entry.name, _package(entry), error=message)

@@ -29,7 +29,7 @@ __all__ = ["Judge", "Unproven"]
 pytest.register_assert_rewrite("nodeproof.testing")
 DEFAULT_OUT = "reports/out"
 _DECISIVE_OPTIONS = (
-    *("lab", "profile", "kubernetes_version", "nodes", "zones", "topology"),
+    *("lab", "cluster", "profile", "kubernetes_version", "nodes", "zones", "topology"),
     *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source", "node_versions"),
     "upgrade_to",
     "storm",

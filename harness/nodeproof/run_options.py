@@ -17,6 +17,8 @@ class Argument:
 RUN_OPTIONS = (
     Argument("--lab", default="",
              help="kind of lab to start, or NAME or NAME/ZONE of a running lab (default: process nodes)"),
+    Argument("--cluster", default="", metavar="FILE",
+             help="inventory of your own cluster: run on its marked nodes, instead of in a lab"),
     Argument("--profile", default="", help="timing of the components: fast (default) or documented"),
     Argument("--kubernetes-version", default="",
              help=f"Kubernetes version of the components (default {DEFAULT_KUBERNETES_VERSION})"),
@@ -26,6 +28,8 @@ RUN_OPTIONS = (
     ),
     Argument("--upgrade-to", default="", metavar="VERSION",
              help="version, or folder with executables, that scenarios upgrade the control plane to"),
+    Argument("--control-planes", type=int, default=1, metavar="N",
+             help="control planes of the lab: 1 (default), or 3 behind a balancer, with leader election"),
     Argument("--components", default="build", help="'build', or a folder with the components' executables"),
     Argument("--source", default="", metavar="DIR",
              help="checkout of Kubernetes to build the components from"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.types import Injection
+from nodeproof.scenario.types import Moment
 
 MIB = 1 << 20
 MEMORY, DISK, PIDS = 300 * MIB, 1024 * MIB, 300
@@ -26,12 +26,6 @@ MESSAGES = {
 REPORTED = "12 + 1.04U"
 """The kubelet compares every 10 s (evictionMonitoringPeriod in pkg/kubelet/kubelet.go) and reports every U.
 Half of the allocation crosses the thresholds, so it may report before all of it is done.
-"""
-CLEARED = windows.formula(
-    "period", f"{PERIOD_S}", f"{PERIOD_S} - 12 - slack", f"{PERIOD_S} + 14 + 1.04U + slack"
-)
-"""The period starts when pressure was last observed, up to 10 s and a comparison before it ends, and lasts
-until a comparison finds no pressure; 2 s are for freeing the allocations.
 """
 
 
@@ -58,25 +52,36 @@ def test_pressure_is_reported_until_transition_period_ends(lab: Lab, claim: Expe
         )
         with lab.inject(kubelet) as restart:
             with lab.inject(faults.unit_up(node, HOG)) as hog:
-                reported = windows.up_to(f"{allocation_s(lab, hog):.1f} + {REPORTED}")
+                allocation_s = duration_s(lab, hog.requested_at, hog.injected_at)
+                reported = windows.up_to(f"{allocation_s:.1f} + {REPORTED}")
                 for kind, pressure in pressures.items():
                     beginning = node.condition(kind, "True")
                     none = checks.counted(beginning, 0, 0, after=restart.requested_at, until=hog.requested_at)
                     pressure.expect_later(none)
                     report = moments.condition_reported(node, kind, "True", *MESSAGES[kind])
                     pressure.expect(report, within=reported, after=hog.requested_at)
+            window = cleared(duration_s(lab, hog.healing_at, hog.healed_at))
             for kind, pressure in pressures.items():
                 end = node.condition(kind, "False")
                 pressure.expect_later(checks.counted(end, 0, 0, after=hog.requested_at, until=hog.healing_at))
-                damping = pressure.expect(end, within=CLEARED, after=hog.healing_at)
+                damping = pressure.expect(end, within=window, after=hog.healing_at)
                 claim("conditions.pressure-damping").expect_later(damping)
 
 
-def allocation_s(lab: Lab, hog: Injection) -> float:
-    """Return how long the allocation took (s), which may be long on an emulated machine."""
-    steps = map(lab.find, (hog.requested_at, hog.injected_at))
-    begin_t, end_t = (step.t for step in steps if step)
+def duration_s(lab: Lab, begin: Moment, end: Moment) -> float:
+    """Return how long a step of the fault took (s), which may be long on an emulated machine."""
+    begin_t, end_t = (step.t for step in map(lab.find, (begin, end)) if step)
     return end_t - begin_t
+
+
+def cleared(freeing_s: float) -> windows.WindowSpec:
+    """Return the window of the end of pressure, counted from the healing, which takes `freeing_s`.
+
+    The period starts when pressure was last observed, up to 10 s and a comparison before it ends or while the
+    allocations are freed, and lasts until a comparison finds no pressure.
+    """
+    low, high = f"{PERIOD_S} - 12 - slack", f"{PERIOD_S} + 12 + {freeing_s:.1f} + 1.04U + slack"
+    return windows.formula("period", f"{PERIOD_S}", low, high)
 
 
 def eviction_thresholds(stats: dict[str, Any]) -> dict[str, str]:

@@ -26,9 +26,9 @@ BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 POD_TIMEOUT_S = 60.0
 FUTURE = "2099-01-31T18:00:00+00:00"
 DIAL = """
-import socket, sys
-from nodeproof.labs.client import registry
-connection = registry.client(sys.argv[1]).dial(sys.argv[2], 22, 10)
+import pathlib, socket, sys
+from nodeproof.labs.base.wire import SupervisorClient
+connection = SupervisorClient(pathlib.Path(sys.argv[1])).dial(sys.argv[2], 22, 10)
 socket.send_fds(socket.socket(fileno=1), [bytes(1)], [connection.fileno()])
 """
 """A ProxyCommand that passes its connection on to ssh (ssh_config(5), ProxyUseFdpass)."""
@@ -175,7 +175,7 @@ def test_plan_names_what_a_fault_hits_and_what_refuses_it(
 def write_ssh_files(lab: LabHandle, folder: Path, address_of: Mapping[str, str]) -> None:
     """Write an ssh_config and known_hosts by which ssh reaches each node at an address."""
     (folder / "dial.py").write_text(DIAL)
-    dial = f"ProxyCommand {sys.executable} {folder / 'dial.py'} {lab.name} %h"
+    dial = f"ProxyCommand {sys.executable} {folder / 'dial.py'} {lab.dir / 's'} %h"
     everywhere = ["User root", f"IdentityFile {lab.dir / 'pki' / 'ssh'}", "ProxyUseFdpass yes", dial]
     hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in address_of.items())
     (folder / "ssh_config").write_text(hosts + "Host *\n" + "".join(f"  {line}\n" for line in everywhere))

@@ -1,4 +1,4 @@
-"""Faults of other packages, and what `nodeproof new` writes, outside the checkout in a lab."""
+"""Plugins of other packages, and what `nodeproof new` writes, outside the checkout in a lab."""
 
 from __future__ import annotations
 
@@ -52,6 +52,47 @@ def test_fault_of_a_plugin_is_injected_by_name_and_healed_by_the_switch(tmp_path
     steps = [entry.data["step"] for entry in entries if entry.kind == "fault"]
     assert steps == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
     assert process.stderr.count("plugin broken of acme-broken 1.2 is not loaded") == 1
+
+
+ACME_LAB = """
+from dataclasses import replace
+from nodeproof.labs.kinds import PROCESS
+
+ACME = replace(PROCESS, name="acme", limits=replace(PROCESS.limits, nodes=2))
+"""
+UPTIME = """
+from nodeproof.probes.probe import Probe, output_of
+
+
+def uptime(node: str) -> Probe:
+    return Probe("uptime", node, lambda lab: float(output_of(lab, node, ["cat", "/proc/uptime"]).split()[0]))
+"""
+CORDON = """
+from nodeproof.scenario import Expectations, Lab, actions, needs, probes, windows
+
+
+@needs(nodes=2)
+def test_node_is_up(lab: Lab, claim: Expectations) -> None:
+    node = lab.target
+    with lab.record():
+        assert lab.observe(probes.uptime(node)).value > 0
+        lab.run(actions.kubectl("cordon", node))
+        tainted = node.taint("node.kubernetes.io/unschedulable", "NoSchedule").added
+        claim("cordon.taint").expect(tainted, within=windows.up_to(5), after=node.cordoned)
+"""
+
+
+def test_kind_of_lab_and_probe_of_plugins_are_used_by_name(tmp_path: Path) -> None:
+    install(tmp_path, "lab", ACME_LAB, group="nodeproof.labs", of_module="ACME")
+    install(tmp_path, "uptime", UPTIME, group="nodeproof.probes", of_module="uptime")
+    (tmp_path / "test_up.py").write_text(CORDON)
+    run = tmp_path / "run"
+    options = ("--lab", "acme", "--nodes", "2", "--no-site", "-n", "0", "--run", str(run))
+    process = run_python(tmp_path, "-m", "nodeproof.cli", "run", *options, "test_up.py", timeout_s=TIMEOUT_S)
+    assert process.status == 0, process
+    assert {(row["claim"], row["verdict"]) for row in rundir.read_verdicts(run)} == {
+        ("cordon.taint", "conforms")
+    }
 
 
 def test_written_scenario_conforms(tmp_path: Path) -> None:

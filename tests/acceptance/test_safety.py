@@ -24,6 +24,7 @@ from nodeproof.safety.injector import TTL_S
 from tests.acceptance.altered import Cluster, named
 from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
 from tests.acceptance.conftest import IMPATIENT, SMALL, Run
+from tests.ledgers import file_of
 from tests.waiting import eventually, pause
 
 PHASE_TIMEOUT_S = 120.0
@@ -260,13 +261,13 @@ def test_fault_outside_the_declared_radius_is_refused_before_contact(
 ) -> None:
     scenario = tmp_path / "test_beyond.py"
     scenario.write_text(BEYOND)
-    armed = lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b""
+    armed = file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
     ended = run(lab, lambda _cluster: None, str(scenario))
 
     first, second = lab.fleet.node_names()[:2]
     assert f"Refused: {second} is outside the declared blast radius: {first}" in ended.output
     assert "fault" not in {entry.kind for entry in _entries(ended.run)}
-    assert (lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b"") == armed
+    assert (file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b"") == armed
     assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
     assert ended.status == 1
 

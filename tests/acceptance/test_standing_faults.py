@@ -13,6 +13,7 @@ from nodeproof.report import rundir
 from tests.acceptance.altered import Cluster, named, unaltered
 from tests.acceptance.command import start
 from tests.acceptance.conftest import Run
+from tests.ledgers import file_of
 from tests.waiting import eventually
 
 PHASE_TIMEOUT_S = 120.0
@@ -69,13 +70,13 @@ def scenarios(tmp_path: Path) -> str:
 
 def steps(lab: LabHandle, since: int) -> list[str]:
     """Return the ledger steps of the kubelet's settings from line `since` on."""
-    entries = map(json.loads, lab.safety.ledger.path.read_text().splitlines()[since:])
+    entries = map(json.loads, file_of(lab.safety.ledger).read_text().splitlines()[since:])
     ours = (entry for entry in entries if entry["fault"].get("node") in lab.fleet.node_names())
     return [entry["step"] for entry in ours if entry["fault"]["fault"] == "kubelet-settings"]
 
 
 def lines(lab: LabHandle) -> int:
-    path = lab.safety.ledger.path
+    path = file_of(lab.safety.ledger)
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 

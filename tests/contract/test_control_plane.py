@@ -59,6 +59,7 @@ FAULTS: Mapping[str, Callable[[LabHandle, str], Fault]] = {
     "ready-patched": lambda _lab, node: PatchReady(node),
     "refused-status": lambda _lab, node: DenyUpdates(node, "status"),
     "refused-lease": lambda _lab, node: DenyUpdates(node, "lease"),
+    "refused-csinode": lambda _lab, node: DenyUpdates(node, "csinode"),
 }
 POINTS = ("before injected", "after injecting", "after healing", "before closed")
 """The step of the protocol at which a harness dies."""
@@ -76,6 +77,7 @@ RECOGNISED_BY_NAME = (
     "ready-patched",
     "refused-status",
     "refused-lease",
+    "refused-csinode",
 )
 
 

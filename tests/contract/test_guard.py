@@ -120,6 +120,44 @@ def test_component_with_a_fault_does_not_count_as_lost_node() -> None:
     check_plan("node-2", ("node",), ["node-2"], LARGE, Declared(["node-2"]), {"etcd", "node-1"}, set)
 
 
+PLANES = ("control-plane-1", "control-plane-2", "control-plane-3")
+REPLICAS = {f"{name}-{plane[-1]}": plane for plane in PLANES for name in COMPONENTS}
+SEVERAL = replace(
+    LARGE,
+    components=(*COMPONENTS, *PLANES, *REPLICAS),
+    control_planes={**REPLICAS, **{plane: plane for plane in PLANES}},
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "lost", "radius", "reason"),
+    [
+        ("control-plane-1", (), "", ""),
+        ("control-plane-1", ("etcd-1",), "", ""),
+        ("control-plane-1", ("kube-controller-manager-2",), "", ""),
+        ("control-plane-1", ("etcd-2",), "", "without a quorum"),
+        ("etcd-3", ("control-plane-2",), "zone", "without a quorum"),
+        ("etcd-3", ("control-plane-2",), "cluster", ""),
+        ("kube-controller-manager-3", ("control-plane-2",), "", ""),
+        ("etcd", (), "", ""),
+    ],
+)
+def test_quorum_of_etcd_is_kept_unless_all_may_be_lost(
+    place: str, lost: Collection[str], radius: Radius, reason: str
+) -> None:
+    declared = Declared((), (*COMPONENTS, CONTROL_PLANE), radius)
+    with pytest.raises(Refused, match=reason) if reason else contextlib.nullcontext():
+        check_plan(place, ("component", "plane"), [place], SEVERAL, declared, lost, set)
+
+
+@pytest.mark.parametrize("declared", [(), ("etcd",), ("control-plane-2",)])
+def test_control_plane_is_faulted_where_it_was_declared(declared: Collection[str]) -> None:
+    with pytest.raises(Refused, match="control-plane-1 is outside the declared blast radius"):
+        check_plan("control-plane-1", ("plane",), [], SEVERAL, Declared((), declared), (), set)
+    with pytest.raises(Refused, match=r"cannot be injected on a plane"):
+        check_plan("control-plane-1", ("component",), [], SEVERAL, Declared((), (CONTROL_PLANE,)), (), set)
+
+
 def test_component_belongs_to_the_lab_of_its_cluster() -> None:
     check_target(Target("etcd", "uid-1"), LARGE)
     with pytest.raises(Refused, match="kube-system UID of etcd"):
@@ -211,3 +249,10 @@ def test_third_lost_node_is_refused() -> None:
     plan(many, set(names), {"node-2"})
     with pytest.raises(Refused, match="more than 2 nodes"):
         plan(many, set(names), {"node-2", "node-3"})
+
+
+def test_marked_node_needs_no_label_but_its_machine() -> None:
+    marked = replace(TARGET, lab_label=None)
+    check_target(marked, RECORD)
+    with pytest.raises(Refused, match="machine id of the machine"):
+        check_target(replace(marked, machine_id="id-2"), RECORD)

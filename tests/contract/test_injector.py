@@ -31,6 +31,7 @@ from tests.contract.kinds import FAULTS, Kind
 from tests.contract.late_machine import assert_no_late_harm
 from tests.contract.silence import silence
 from tests.lab_snapshot import TIMERS
+from tests.ledgers import file_of
 from tests.waiting import eventually, pause, throughout
 
 SHORT_TTL_S, LONG_TTL_S = 1.5, 120.0
@@ -126,9 +127,9 @@ def discard(*_args: Json, **_data: Json) -> None:
 @pytest.mark.vm
 def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own: Injector) -> None:
     plain = new_partition(node)
-    fault = LedgerReader(node, path=own.ledger.path, id=plain.id)
+    fault = LedgerReader(node, path=file_of(own.ledger), id=plain.id)
     with own.inject(fault, Declared({node}), discard):
-        during = steps(own.ledger.path)
+        during = steps(file_of(own.ledger))
         assert fault.id in armed(lab)
 
     timers = 1 if "systemd" in lab.features else 0
@@ -137,7 +138,7 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own
     assert fault.read["inject"] == ["planned", "armed", "injecting"]
     assert during == ["planned", "armed", "injecting", "injected"]
     assert fault.read["heal"] == [*during, "healing"]
-    assert steps(own.ledger.path) == [*during, "healing", "healed", "closed"]
+    assert steps(file_of(own.ledger)) == [*during, "healing", "healed", "closed"]
     assert own.ledger.unfinished() == []
     assert fault.id not in armed(lab)
 
@@ -160,7 +161,7 @@ def test_fault_that_no_probe_confirms_is_healed_and_not_injected(
         pytest.fail("nothing was injected")
 
     taken = ["planned", "armed", "injecting", "unproven", "healing", "healed", "closed"]
-    assert steps(own.ledger.path) == taken
+    assert steps(file_of(own.ledger)) == taken
     assert fault.id not in armed(lab)
     assert own.quarantined == set()
 
@@ -170,7 +171,7 @@ def test_refused_fault_leaves_no_trace(lab: LabHandle, node: str, own: Injector)
     with pytest.raises(Refused), own.inject(fault, Declared(set()), discard):
         pytest.fail("the refused fault was injected")
 
-    assert not own.ledger.path.exists()
+    assert not file_of(own.ledger).exists()
     assert fault.id not in armed(lab)
 
 
@@ -275,7 +276,7 @@ def test_interrupt_during_a_heal_waits_for_it(own: Injector, machine: Machine) -
         pass
 
     assert fault.is_healed(machine)
-    assert steps(own.ledger.path)[-2:] == ["healed", "closed"]
+    assert steps(file_of(own.ledger))[-2:] == ["healed", "closed"]
     assert fault.id in messages[0]
     assert f"dead-man's switch heals it within {injecting.TTL_S:g} s" in messages[0]
 

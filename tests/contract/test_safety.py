@@ -43,6 +43,7 @@ from tests.contract.kinds import FAULTS, KINDS
 from tests.contract.silence import end_silence, fall_silent, silence
 from tests.contract.victim import DIED, HOLD
 from tests.lab_snapshot import TIMERS
+from tests.ledgers import file_of
 from tests.waiting import eventually
 
 BY_ITSELF_TIMEOUT_S = TTL_S + 10.0
@@ -90,7 +91,7 @@ class Left:
 
 def left(lab: LabHandle) -> Left:
     status = registry.client(lab.name).status()
-    ledger = lab.safety.ledger.path.read_bytes() if lab.safety.ledger.path.exists() else b""
+    ledger = file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
     tables = {name: _tables(lab.fleet.machine(name)) for name in lab.fleet.node_names()}
     timers = {name: _timers(lab, lab.fleet.machine(name)) for name in lab.fleet.node_names()}
     return Left(ledger, status.armed, list(status.not_disarmed), tables, timers)
@@ -238,8 +239,8 @@ def test_crash_at_any_step_is_healed_and_healing_is_idempotent(
 def test_fault_with_a_torn_last_ledger_line_is_healed(
     lab: LabHandle, clean: Left, killed_holder: Fault, machine: Machine
 ) -> None:
-    whole = lab.safety.ledger.path.read_bytes()
-    lab.safety.ledger.path.write_bytes(whole[:-9])
+    whole = file_of(lab.safety.ledger).read_bytes()
+    file_of(lab.safety.ledger).write_bytes(whole[:-9])
 
     assert lab.safety.heal_unfinished() == []
     assert killed_holder.is_healed(machine)
@@ -251,7 +252,7 @@ def test_fault_with_a_lost_ledger_is_healed(
 ) -> None:
     fault = FAULTS[forgotten](machine.name)
     _hold_and_kill(lab, fault, tmp_path / "victim.log")
-    lab.safety.ledger.path.unlink()
+    file_of(lab.safety.ledger).unlink()
 
     process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
     assert process.status == 0, process
@@ -467,7 +468,7 @@ def _timers(lab: LabHandle, machine: Machine) -> str:
 
 
 def _written(lab: LabHandle) -> list[Mapping[str, Json]]:
-    return [json.loads(line) for line in lab.safety.ledger.path.read_text().splitlines()]
+    return [json.loads(line) for line in file_of(lab.safety.ledger).read_text().splitlines()]
 
 
 def _is_ready(lab: LabHandle, node: str) -> bool:

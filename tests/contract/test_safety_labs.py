@@ -25,6 +25,7 @@ from tests import leftovers
 from tests.acceptance.altered import shipped
 from tests.acceptance.command import nodeproof
 from tests.contract.kinds import FAULTS, Kind
+from tests.ledgers import file_of
 from tests.waiting import eventually
 
 AT_ONCE_S = 30.0
@@ -102,7 +103,7 @@ def test_foreign_cluster_is_refused_before_any_contact(
 
     assert machine.run(["nft", "list", "ruleset"], timeout_s=COMMAND_TIMEOUT_S).stdout == tables
     assert registry.client(other.name).status().not_disarmed == []
-    assert not ours.ledger.path.exists()
+    assert not file_of(ours.ledger).exists()
 
 
 def test_labs_side_by_side_do_not_sweep_or_heal_each_other(

@@ -21,6 +21,7 @@ import yaml
 from nodeproof import catalogue, cli
 from nodeproof.audit import running
 from nodeproof.audit.command import cluster_role
+from nodeproof.audit.dangers import dangers
 from nodeproof.audit.running import (
     CLAIMS,
     LEASE_INTERVAL,
@@ -34,20 +35,19 @@ from nodeproof.audit.running import (
     of_cluster,
     of_node,
 )
-from nodeproof.audit.settings import (
+from nodeproof.checks.judge import judge
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
+from nodeproof.cluster.resources import pods
+from nodeproof.existing.settings import (
     API_SERVER,
     CONTROL_PLANE,
     MANAGER,
     Evidence,
     Tolerations,
-    dangers,
     read,
     settings,
 )
-from nodeproof.checks.judge import judge
-from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
-from nodeproof.cluster.resources import pods
 from nodeproof.model.cluster import flags_of
 from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation

@@ -329,7 +329,7 @@ def test_claim_without_a_window_has_none() -> None:
     [
         (
             WINDOW.replace("nominal: G", "nominal: Q"),
-            "unknown symbol Q; the symbols are G, P, E, E2, R, S, U, T, slack",
+            "unknown symbol Q; the symbols are G, P, E, E2, R, S, U, T, L, D, Y, slack",
         ),
         (WINDOW.replace("G - slack", "G -"), "not a formula"),
         (WINDOW.replace("G - slack", "'__import__(1)'"), "does not match"),

@@ -511,6 +511,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "in-order": [timing.in_order(UNKNOWN, moments.condition_became(NODE, "Ready", "True"))],
     "shows": [observations.shows(OBSERVATIONS[0], 1)],
     "same-as": [observations.same_as(OBSERVATIONS[1], OBSERVATIONS[0])],
+    "between": [observations.between(OBSERVATIONS[0], 1, 1)],
     "grew": [observations.grew(OBSERVATIONS[0], OBSERVATIONS[1], 1, 1)],
     "lasted": [observations.lasted("cut")],
     "known-while-heard": [invariants.known_while_heard()],
@@ -656,6 +657,7 @@ def test_witness_and_watch_have_no_common_order() -> None:
 PERIOD_S, LATE_S = 2.0, 4.0
 UNKNOWN_T, EVICTED_T = 31.4, 41.7
 """Approximate times at which the node of `partition` becomes Unknown and its pod leaves."""
+UNKNOWN_ON_TIME_T = last_renewal_t() + GRACE_S + 0.6
 CONFORMS, TOO_LOADED = "conforms", "unproven: host-too-loaded"
 LOCKED = observations.listed("locks", NODE, "kubelet", UNKNOWN, moments.pod_deletion("nodeproof", POD))
 LIVES = observations.stays_alive(POD, UNKNOWN, moments.pod_deletion("nodeproof", POD))
@@ -827,6 +829,33 @@ def test_cpu_waits_until_a_very_late_event_may_have_delayed_it(
     assert judge(CLAIM, EVICTION, history, configuration(lab=lab)).label == expected
 
 
+@pytest.mark.parametrize(
+    ("lab", "after_s", "expected"),
+    [
+        ("libvirt", 0.2, TOO_LOADED),
+        # The timer runs, and ends on time.
+        ("libvirt", 2.2, "deviates"),
+        ("process", 0.2, "deviates"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("check", "anchor_t", "late"),
+    [
+        (TAINT, UNKNOWN_ON_TIME_T, {"taint_s": 10.0}),
+        (EVICTION, UNKNOWN_ON_TIME_T + 0.15, {"eviction_s": 17.0}),
+    ],
+)
+def test_cpu_waits_after_an_anchor_may_have_delayed_the_event_on_a_machine(
+    check: Check, anchor_t: float, late: Mapping[str, float], lab: str, after_s: float, expected: str
+) -> None:
+    """The event is 7 s late, by its bound or its period."""
+    story = measured(partition(**late))
+    for number in range(8):
+        story.say(anchor_t + after_s + 0.05 * number, "stall", late_s=0.0, waited_s=0.9, by=LAB)
+    history = revised(story.fence(90.0).history())
+    assert judge(CLAIM, check, history, configuration(lab=lab)).label == expected
+
+
 def stalled_often(story: Story, first_t: float, **by: str) -> Story:
     """Stall for 0.6 s four times, awake for 0.1 s in between: less than the limit each, 2.4 s in all."""
     for number in range(4):
@@ -867,17 +896,20 @@ def test_stalls_between_anchor_and_event_do_not_add_up(
     assert revised_label(story, EVICTION) == expected
 
 
-def test_wait_is_extended_by_recorded_cpu_wait() -> None:
-    """By its window plus the waits, as the verdict requires of the recording."""
-    story, soon = Story(), windows.up_to(5.0)
+@pytest.mark.parametrize(("lab", "added_s"), [("process", 1.2), ("libvirt", 1.8)])
+def test_wait_is_extended_by_recorded_cpu_wait(lab: str, added_s: float) -> None:
+    """By its window plus the waits, as the verdict requires of the recording: on machines, also the first."""
+    story, soon, settings = Story(), windows.up_to(5.0), configuration(lab=lab)
     story.fault(10.0, "injected")
     check, now_t = UNKNOWN.after(moments.fault_step("cut", "injected"), soon), 20.0
-    idle_s = undecided_s(check, measured(story, now_t).history(), configuration(), now_t)
+    idle_s = undecided_s(check, measured(story, now_t).history(), settings, now_t)
     assert idle_s is not None and idle_s < 0.0
+    for number in range(3):
+        story.say(10.2 + 0.2 * number, "stall", late_s=0.0, waited_s=0.2, by=LAB)
     for number in range(6):
         story.say(now_t + idle_s - 0.2 * number, "stall", late_s=0.0, waited_s=0.2, by=LAB)
-    loaded_s = undecided_s(check, story.history(), configuration(), now_t)
-    assert loaded_s is not None and loaded_s - idle_s == pytest.approx(1.2)
+    loaded_s = undecided_s(check, story.history(), settings, now_t)
+    assert loaded_s is not None and loaded_s - idle_s == pytest.approx(added_s)
 
 
 @pytest.mark.parametrize("by", [{"by": LAB}, {}])

@@ -16,11 +16,11 @@ from nodeproof.doctor import diagnose
 from nodeproof.labs import kinds
 from nodeproof.labs.base import control_plane
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes, kubelet_configuration
-from nodeproof.labs.base.profiles import FAST
+from nodeproof.labs.base.profiles import DOCUMENTED, FAST
 from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.starting import Entry, LabRequest, Topology
-from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, kind_named
+from nodeproof.labs.kinds import EXISTING, KINDS, LIBVIRT, PROCESS, kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.labs.kinds.process import seed
 from nodeproof.model.needs import FEATURES
@@ -96,7 +96,7 @@ def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -
     def refuse(_on: NodeEnvironment) -> Nodes:
         raise NotImplementedError
 
-    monkeypatch.setattr(kinds, "KINDS", {**KINDS, "nothing": Kind("nothing", refuse)})
+    monkeypatch.setattr(kinds, "KINDS", kinds.with_plugins({**KINDS, "nothing": Kind("nothing", refuse)}))
     starting.check(starting.LabRequest("p-000000", 3, 2, "fast", False, "nothing"))
     assert str(diagnose("nothing", 3)).startswith("nothing lab: ")
     assert kind_named("nothing").settings(FAST)
@@ -106,7 +106,7 @@ def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -
 
 def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(Path(__file__).parent / "kinds")])
-    monkeypatch.setattr(kinds, "KINDS", kinds.discover())
+    monkeypatch.setattr(kinds, "KINDS", kinds.with_plugins(kinds.discover()))
     assert [*kinds.KINDS] == [*KINDS, "dummy"]
     lab = starting.up(starting.LabRequest("mine", 2, 1, "documented", False, "dummy"), NO_COMPONENTS, print)
     assert (lab.kind, lab.profile.name, lab.usable_nodes()) == (
@@ -117,6 +117,13 @@ def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch
     assert str(diagnose("dummy", 2)).startswith("dummy lab: ")
     lab.down()
     assert not lab.dir.exists()
+
+
+def test_own_cluster_is_attached_and_never_started() -> None:
+    assert EXISTING.name not in KINDS
+    assert kind_named(EXISTING.name) is EXISTING
+    assert not any(kind.is_attached for kind in KINDS.values())
+    assert EXISTING.settings(DOCUMENTED) == []
 
 
 def test_no_module_tests_the_name_of_a_kind() -> None:

@@ -119,3 +119,9 @@ DISAGREEMENTS: dict[str, tuple[Json, str, str]] = {
 def test_disagreement_of_inventory_and_cluster_is_refused(target: Json, uid: str, message: str) -> None:
     reasons = list(marks.harm_refusals(INVENTORY, NAME, {NAME: target}, uid, NOW))
     assert any(message in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("minutes", "count"), [(59, 0), (61, 1)])
+def test_mark_must_not_expire_within_a_fault(minutes: int, count: int) -> None:
+    reasons = list(marks.expiry_refusals(node(VALID), NOW, timedelta(minutes=minutes)))
+    assert [f"may last {60 * minutes} s" in reason for reason in reasons] == [True] * count

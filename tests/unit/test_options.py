@@ -182,7 +182,7 @@ def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) ->
     commit(folder, "v1.36.1")
     options = {
         "claim": [], "feature_gates": [], "set": [], "node_versions": "", "upgrade_to": "", "profile": "",
-        "kubernetes_version": "", "components": "build", "source": str(folder),
+        "control_planes": 1, "kubernetes_version": "", "components": "build", "source": str(folder),
     }  # fmt: skip
     config = config_with(**options)
     begun = options_of(config)
@@ -201,6 +201,28 @@ def test_running_lab_with_a_checkout_is_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Problem, match="lab p-000001 has its executables") as caught:
         resolve(Options("p-000001", source="/src"))
     assert caught.value.where == "--source"
+
+
+@pytest.mark.parametrize(
+    ("options", "workers", "option"),
+    [
+        (Options(profile="fast"), 0, "--profile"),
+        (Options(lab="libvirt"), 0, "--lab"),
+        (Options(nodes=3), 0, "--nodes"),
+        (Options(components="bin"), 0, "--components"),
+        (Options(overrides=parse(["A=true"], [])), 0, "settings and versions"),
+        (Options(), 2, "-n"),
+    ],
+)
+def test_own_cluster_has_its_own_settings(options: Options, workers: int, option: str) -> None:
+    with pytest.raises(Problem, match=f"has its own: .*{option}") as refused:
+        resolve(replace(options, cluster="cluster.yaml"), workers)
+    assert refused.value.where == "--cluster"
+
+
+def test_missing_inventory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="cannot read the inventory"):
+        resolve(Options(cluster=str(tmp_path / "none.yaml")))
 
 
 @pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])

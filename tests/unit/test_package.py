@@ -16,10 +16,11 @@ from packaging.requirements import Requirement
 
 from infra import csi, dist
 from infra.links import failure, links
+from infra.tables import GENERATED
 from nodeproof import hints, proc
 from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, shipped
 from nodeproof.model.problem import Problem
-from tests.documented import TOP
+from tests.documented import PAGES, TOP
 
 # The package: its files, its extras in the lock file, its versions, and the driver without its extra.
 
@@ -142,6 +143,7 @@ def test_scenario_begins_a_run_without_options(workers: str, tmp_path: Path) -> 
 
 
 TIMEOUT_S = 300.0
+MOST_LINES, MOST_LINES_OF_README = 250, 150
 CONFIG = "mkdocs.yml"
 # The resources of a page, not its links.
 ELSEWHERE = re.compile(
@@ -155,6 +157,13 @@ def build(top: Path, site: Path) -> proc.Result:
     argv = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site))
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return proc.run(argv, timeout_s=TIMEOUT_S, cwd=top, env=environment, check=False)
+
+
+def test_pages_are_short() -> None:
+    """A generated page is divided by its generator."""
+    lines = {page: len(text.splitlines()) for page in PAGES if GENERATED not in (text := page.read_text())}
+    assert lines[TOP / "README.md"] <= MOST_LINES_OF_README
+    assert [page for page, count in lines.items() if count > MOST_LINES] == []
 
 
 def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:

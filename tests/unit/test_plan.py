@@ -914,6 +914,10 @@ def test_readme_counts_the_scenarios_and_claims_of_the_fast_profile() -> None:
     assert figures in (TOP / "README.md").read_text()
 
 
+def test_readme_counts_the_claims_of_the_catalogue() -> None:
+    assert f"holds {len(catalogue.load())} claims" in (TOP / "README.md").read_text()
+
+
 def test_shipped_scenarios_cover_the_catalogue() -> None:
     table = coverage([]).partition("\n\n")[0].splitlines()[1:]
     rows = {line.split()[0]: line.split()[2:] for line in table}

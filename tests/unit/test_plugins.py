@@ -1,4 +1,4 @@
-"""Faults of other packages, in processes outside the checkout: listed, used by name, and never in the way."""
+"""Plugins, in processes outside the checkout: listed, used by name, and never in the way."""
 
 from __future__ import annotations
 
@@ -78,6 +78,83 @@ def test_plugin_of_an_incomplete_package_is_reported_by_its_module(folder: Path)
     (folder / "acme_broken-1.2.dist-info" / "METADATA").unlink()
     process = run_python(folder, "-c", KINDS)
     assert process.stdout.splitlines()[0] == ERROR.replace("acme-broken 1.2", "acme_broken"), process
+
+
+DUMMY_LAB = (Path(__file__).parent / "kinds" / "dummy" / "kind.py").read_text()
+PLACE_OF_A_LAB = {"group": "nodeproof.labs", "of_module": "DUMMY"}
+# The plugin's module comes first, as in a test of its package.
+LABS = """
+import acme_dummy
+from nodeproof.labs.client import starting
+from nodeproof.labs.kinds import KINDS
+print(*KINDS.plugins, *KINDS, sep="\\n")
+request = starting.LabRequest("mine", 2, 1, "documented", False, "dummy")
+lab = starting.up(request, acme_dummy.NO_COMPONENTS, print)
+print(lab.usable_nodes())
+lab.down()
+"""
+
+
+def test_kind_of_lab_of_a_plugin_starts_by_its_name(folder: Path) -> None:
+    install(folder, "dummy", f"{DUMMY_LAB}\nNO_COMPONENTS = connect('').components\n", **PLACE_OF_A_LAB)
+    process = run_python(folder, "-c", LABS)
+    assert process.stdout.splitlines() == [
+        "plugin dummy of acme-dummy 1.2: dummy",
+        "process",
+        "libvirt",
+        "vagrant",
+        "dummy",
+        "['node-1', 'node-2']",
+    ], process
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (BROKEN, "RuntimeError: this plugin needs another Python"),
+        ("DUMMY = 1\n", "TypeError: 1 is no nodeproof.labs.kinds.kind.Kind"),
+        ("from nodeproof.labs.kinds import PROCESS as DUMMY\n", "ValueError: there is another 'process'"),
+        ("", "AttributeError: module 'acme_dummy' has no attribute 'DUMMY'"),
+    ],
+    ids=["raises", "no kind", "name in use", "no object"],
+)
+def test_kind_of_lab_that_cannot_be_used_is_reported_where_it_is_missed(
+    tmp_path: Path, code: str, why: str
+) -> None:
+    install(tmp_path, "dummy", code, **PLACE_OF_A_LAB)
+    process = run_python(tmp_path, "-m", "nodeproof.cli", "doctor", "--lab", "dummy")
+    assert process.status == 2, process
+    assert process.stderr.splitlines() == [
+        "nodeproof: unknown lab 'dummy' (--lab); choose: process, libvirt, vagrant",
+        f"plugin dummy of acme-dummy 1.2 is not loaded: {why}",
+    ]
+
+
+PROBE = """
+from nodeproof.probes.probe import Probe
+
+
+def NAME(node: str) -> Probe:
+    return Probe("uptime", node, lambda lab: 0)
+"""
+PROBES = """
+import acme_uptime
+from nodeproof.scenario import probes
+print(*probes.PROBES.plugins, sep="\\n")
+print(probes.uptime("node-1").subject, hasattr(probes, "other"))
+"""
+
+
+def test_probe_of_a_plugin_is_a_word_of_scenarios(tmp_path: Path) -> None:
+    for package, function in (("uptime", "uptime"), ("clock", "wall_clock")):
+        code = PROBE.replace("NAME", function)
+        install(tmp_path, package, code, group="nodeproof.probes", of_module=function)
+    process = run_python(tmp_path, "-c", PROBES)
+    assert process.stdout.splitlines() == [
+        "plugin clock of acme-clock 1.2 is not loaded: ValueError: there is another 'wall_clock'",
+        "plugin uptime of acme-uptime 1.2: uptime",
+        "node-1 False",
+    ], process
 
 
 def test_plan_names_the_fault_of_a_plugin_and_warns_of_the_broken_one(folder: Path) -> None:

@@ -38,6 +38,7 @@ from nodeproof.report import rundir
 from nodeproof.scenario import (
     Fault,
     Lab,
+    actions,
     faults,
     kubelet_settings,
     needs,
@@ -52,6 +53,7 @@ from nodeproof.scenario import swap as paging
 from nodeproof.scenario.expectations import Expectation
 from nodeproof.scenario.lab import check_not_due
 from nodeproof.scenario.node import Node
+from nodeproof.scenario.sources import audit
 from nodeproof.session import markers
 from nodeproof.session.judging import close
 from nodeproof.session.options import Options
@@ -536,6 +538,63 @@ def test_upgrade_needs_its_option(request: pytest.FixtureRequest) -> None:
     reason = ("lab-lacks", "it upgrades the control plane: use --upgrade-to")
     assert markers.why_unprovable(item, options) == reason
     options = replace(options, overrides=replace(NO_OVERRIDES, upgrade_to="v1.37.2"))
+    assert markers.why_unprovable(item, options) is None
+
+
+@needs(faulted=1)
+def stops_kubelet(lab: Lab) -> None:
+    lab.inject(faults.unit_down(lab.target))
+
+
+@needs(faulted=1)
+def cuts(lab: Lab) -> None:
+    lab.inject(faults.partition(lab.target))
+
+
+def acts(lab: Lab) -> None:
+    lab.run(actions.run_pod(on=lab.target))
+
+
+def reads(lab: Lab) -> None:
+    lab.collect(audit(verb="create"))
+
+
+@needs(faulted=1, components=("etcd",))
+def harms_etcd(lab: Lab) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("scenario", "used"),
+    [
+        (stops_kubelet, ""),
+        (cuts, "partition"),
+        (acts, "actions.run_pod"),
+        (reads, "audit"),
+        (harms_etcd, "etcd"),
+    ],
+)
+def test_own_cluster_lacks_all_but_its_fault(
+    request: pytest.FixtureRequest, scenario: Callable[[Lab], None], used: str
+) -> None:
+    of_function = item(request, scenario)
+    options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing")
+    missing = markers.why_unprovable(of_function, options)
+    reason = f"it uses {used}, which nodeproof does not do to somebody's own cluster"
+    assert missing == (("lab-lacks", reason) if used else None)
+
+
+@needs(components=("control-plane",), control_planes=3)
+def loses_one_of_three(lab: Lab) -> None:
+    """Need three control planes."""
+
+
+def test_three_control_planes_need_their_option(request: pytest.FixtureRequest) -> None:
+    module = request.node.getparent(pytest.Module)
+    item = pytest.Function.from_parent(module, name="three", callobj=loses_one_of_three)
+    options = Options("process", "fast", kind="process")
+    reason = ("lab-lacks", "it needs 3 control planes: use --control-planes")
+    assert markers.why_unprovable(item, options) == reason
+    options = replace(options, overrides=replace(NO_OVERRIDES, control_planes=3))
     assert markers.why_unprovable(item, options) is None
 
 

@@ -27,7 +27,7 @@ from nodeproof.recording.node_messages import BootClock, Message
 from nodeproof.recording.recorder import Recording
 from nodeproof.scenario.lab import ReportCollector
 from nodeproof.sources.calls import DRIVER_STARTED, CloudCalls, VolumeCalls, driver_calls
-from nodeproof.sources.logs import Journal, Log, WitnessMessages
+from nodeproof.sources.logs import Journal, Log, WitnessMessages, skipped_nodes
 from nodeproof.sources.source import Source, SourceContext, SourceMessages, torn
 from tests.fakes import FakeMachine, fake_lab
 from tests.unit.histories import NODE, Story, configuration
@@ -266,6 +266,33 @@ def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
     odd = f"{TEXT} a\x85b\u2028c\rd\x0be"
     read = log(tmp_path, f"{klog(-5.0)}\n{klog(10.0, odd)}\n")
     assert [word.what.partition("] ")[2] for word in read.messages] == [f"{TEXT} x", odd]
+
+
+SKIPPED = "Update health of Node from Controller error, Skipping - no pods will be evicted"
+
+
+def skipped(folder: Path, *lines: str) -> Sequence[str]:
+    """Return the times and texts of the quoted lines of a controller manager's log."""
+    (folder / f"{MANAGER}.log").write_text("\n".join(lines) + "\n")
+    entries = [Entry(0.0, "begun", {"wall_offset_s": OFFSET_S}), Entry(50.0, "ended", {})]
+    return skipped_nodes(fake_lab({"life.logs": folder}), History.of(entries))
+
+
+def test_nodes_that_were_skipped_during_the_recording_are_quoted(tmp_path: Path) -> None:
+    during = klog(20.0, f'{SKIPPED} node="{NODE}"')
+    quoted = skipped(tmp_path, klog(-5.0, SKIPPED), klog(10.0), during, klog(60.0, SKIPPED))
+    assert quoted == [during]
+
+
+def test_many_skips_are_quoted_in_part(tmp_path: Path) -> None:
+    lines = [klog(10.0 + number, SKIPPED) for number in range(30)]
+    quoted = skipped(tmp_path, *lines)
+    assert quoted[:-1] == lines[: len(quoted) - 1]
+    assert quoted[-1] == f"and {len(lines) - len(quoted) + 1} more"
+
+
+def test_lab_without_a_log_of_its_controller_manager_skipped_nothing(tmp_path: Path) -> None:
+    assert skipped_nodes(fake_lab({"life.logs": tmp_path}), Story().history()) == []
 
 
 # Any record

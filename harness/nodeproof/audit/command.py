@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nodeproof import catalogue, terminal
-from nodeproof.audit import running, settings
+from nodeproof.audit import running
+from nodeproof.audit.dangers import Danger, dangers
 from nodeproof.audit.running import Cluster
-from nodeproof.audit.settings import Danger, Evidence, Setting, Tolerations, dangers, read_tolerations
 from nodeproof.cluster import kubeconfig
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.kubeconfig import PacedApi
+from nodeproof.existing import settings
+from nodeproof.existing.settings import Evidence, Setting, Tolerations, read_tolerations
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
 from nodeproof.recording.bookmarks import FENCE_S

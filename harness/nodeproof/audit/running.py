@@ -17,7 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from nodeproof.audit.settings import API_SERVER, Evidence, Tolerations
 from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
 from nodeproof.checks.observations import shows
@@ -26,6 +25,7 @@ from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.cluster.resources import WATCHED
+from nodeproof.existing.settings import API_SERVER, Evidence, Tolerations
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import (

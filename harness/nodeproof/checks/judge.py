@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nodeproof.checks import contact
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
 from nodeproof.checks.settings import KUBELET, changed_default, changed_settings
 from nodeproof.model.claim import Claim, includes, release
@@ -16,6 +17,8 @@ from nodeproof.model.history import PROBED, Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.slack import (
+    NEAR_S,
+    WAIT_REPORT_DELAY_S,
     Span,
     hull,
     late_anchor_s,
@@ -96,7 +99,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         # A stall between an anchor and its event may have delayed the event itself.
         within = _until_event(hull(times), verdict)
         context = case.context([within])
-        waited_s = waited_before_s(history, within.until_t, _due_t(within, verdict, configuration))
+        waited_s = waited_before_s(history, within.until_t, _working_times(within, verdict, configuration))
         allowed = replace(context, slack_s=context.slack_s + waited_s)
         excused = case.verdict(allowed).outcome != "deviates"
     elif times and verdict.outcome == "deviates":
@@ -106,7 +109,12 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     too_loaded = excused or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
-    invalid = _not_injected(history, check) or _component_died(history) or _not_healed(history, verdict)
+    invalid = (
+        _not_injected(history, check)
+        or _not_silenced(history, configuration, verdict)
+        or _component_died(history)
+        or _not_healed(history, verdict)
+    )
     if invalid is not None:
         return invalid
     lost_nodes = _may_have_lost_nodes(verdict, history, configuration, times)
@@ -118,7 +126,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         slack = f"slack {context.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
-    return verdict
+    return _with_foreign_write(verdict, history)
 
 
 @dataclass(frozen=True)
@@ -247,15 +255,23 @@ def _until_event(within: Span, verdict: Verdict) -> Span:
     return Span(within.since_t, max(within.until_t, within.since_t + measured.value))
 
 
-def _due_t(within: Span, verdict: Verdict, configuration: Configuration) -> float:
-    """Return from when (s) CPU waits may have delayed an event; infinite for only just before it.
+def _working_times(within: Span, verdict: Verdict, configuration: Configuration) -> Sequence[Span]:
+    """Return when, besides just before an event, CPU waits may have delayed it: after its anchor, and late.
 
     On a machine, a change passes through many processes of the guest, which share its virtual processors: on
     a busy host that takes longer than the time just before the event.
     """
-    if not configuration.has_own_systems or verdict.window is None:
-        return math.inf
-    return within.since_t + verdict.window.nominal_s
+    window = verdict.window
+    if not configuration.has_own_systems or window is None:
+        return ()
+    due_t = within.since_t + window.nominal_s
+    overdue = Span(due_t, max(due_t, within.until_t + WAIT_REPORT_DELAY_S))
+    return (overdue,) if window.shape == "negative" else (*_beginning(within, configuration), overdue)
+
+
+def _beginning(within: Span, configuration: Configuration) -> Sequence[Span]:
+    """Return the time just after an anchor on a machine, when its change is under way or starts a timer."""
+    return (Span(within.since_t, within.since_t + NEAR_S),) if configuration.has_own_systems else ()
 
 
 def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) -> Verdict | None:
@@ -304,7 +320,9 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
     left_s = remaining_s(check, history, WindowContext(configuration, slack), now_t)
     if left_s is None or left_s > 0.0 or check.name != "after":
         return left_s
-    waited_s = waited_before_s(history, now_t + left_s)
+    times = evidence_times(check, history, configuration)
+    beginning = _beginning(hull(times), configuration) if times else ()
+    waited_s = waited_before_s(history, now_t + left_s, beginning)
     return remaining_s(check, history, WindowContext(configuration, slack + waited_s), now_t)
 
 
@@ -328,6 +346,20 @@ def _not_injected(history: History, check: Check) -> Verdict | None:
                 "not-injected", f"no probe proved fault {fault}; its steps: {', '.join(fault_steps)}"
             )
     return None
+
+
+def _not_silenced(history: History, configuration: Configuration, verdict: Verdict) -> Verdict | None:
+    """Return a verdict if a kubelet renewed its Lease while a fault should have cut it off."""
+    renewed = contact.contact(history, configuration)
+    if not renewed:
+        return None
+    return unproven("not-injected", f"{renewed}; {verdict.reason}", verdict.window, verdict.measured)
+
+
+def _with_foreign_write(verdict: Verdict, history: History) -> Verdict:
+    """Say of a deviation who else wrote the Lease of a node that was cut off, if anybody did."""
+    written = contact.foreign_write(history) if verdict.outcome == "deviates" else ""
+    return replace(verdict, reason=f"{verdict.reason}; {written}") if written else verdict
 
 
 def _not_healed(history: History, verdict: Verdict) -> Verdict | None:

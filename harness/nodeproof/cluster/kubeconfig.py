@@ -167,16 +167,18 @@ class Pace:
 
 
 class PacedApi(Api):
-    """API server of an existing cluster: at most `REQUESTS_PER_S`, and watches with bookmarks.
+    """API server of an existing cluster: at most `per_s` requests per second, and watches with bookmarks.
 
     Raises:
         Problem: The kubeconfig disables the verification of the server's certificate.
     """
 
-    def __init__(self, access: Access, user_agent: str = "nodeproof-audit") -> None:
+    def __init__(
+        self, access: Access, user_agent: str = "nodeproof-audit", per_s: float = REQUESTS_PER_S
+    ) -> None:
         self._user_agent = user_agent
         self._use(access.client, f"context {access.context}")
-        self._pace = Pace(REQUESTS_PER_S)
+        self._pace = Pace(per_s)
         self.wall_offset_s = 0.0
         """The server's wall clock minus this host's monotonic clock (s), or up to 1 s less; 0 if unknown."""
 

@@ -70,6 +70,8 @@ def _namespaced(group: str, type_: str, plural: str, body: Json) -> Resource:
 
 _NAMESPACES = "/api/v1/namespaces"
 _CORE, _APPS = "io.k8s.api.core.v1", "io.k8s.api.apps.v1"
+_COORDINATION, _LEASE = "apis/coordination.k8s.io/v1", "io.k8s.api.coordination.v1.Lease"
+_COMPONENT_LEASES = f"/{_COORDINATION}/namespaces/kube-system/leases"
 _LABELS = {"nodeproof.dev/sentinel": "none"}
 _NO_PODS = {
     "selector": {"matchLabels": _LABELS},
@@ -82,11 +84,9 @@ _NO_PODS = {
 RESOURCES: Mapping[str, Resource] = {
     "nodes": Resource(WATCHED["nodes"], "api/v1", f"{_CORE}.Node", WATCHED["nodes"]),
     "pods": _namespaced("api/v1", f"{_CORE}.Pod", "pods", None),
-    "leases": Resource(
-        WATCHED["leases"],
-        "apis/coordination.k8s.io/v1",
-        "io.k8s.api.coordination.v1.Lease",
-        WATCHED["leases"],
+    "leases": Resource(WATCHED["leases"], _COORDINATION, _LEASE, WATCHED["leases"]),
+    "component-leases": Resource(
+        _COMPONENT_LEASES, _COORDINATION, _LEASE, _COMPONENT_LEASES, {"spec": {"leaseDurationSeconds": 1}}
     ),
     "events": _namespaced("api/v1", f"{_CORE}.Event", "events", None),
     "namespaces": Resource(_NAMESPACES, "api/v1", f"{_CORE}.Namespace", _NAMESPACES),
@@ -131,7 +131,9 @@ _PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "events": {"involvedObject": ("kind", "namespace", "name", "uid")},
 }
-_WITHOUT_SECRETS = frozenset({"nodes", "leases", "csinodes", "volumeattachments", "endpointslices"})
+_WITHOUT_SECRETS = frozenset(
+    {"nodes", "leases", "component-leases", "csinodes", "volumeattachments", "endpointslices"}
+)
 """Resources that do not contain secrets."""
 _WHOLE = ("apiVersion", "kind", "reason", "type", "count", "firstTimestamp", "lastTimestamp", "eventTime")
 _METADATA = (

@@ -34,13 +34,16 @@ class ConnectedCluster:
 
 
 @contextlib.contextmanager
-def connected(path: Path, user_agent: str, rights: str) -> Iterator[ConnectedCluster]:
+def connected(
+    path: Path, user_agent: str, rights: str, per_s: float = kubeconfig.REQUESTS_PER_S
+) -> Iterator[ConnectedCluster]:
     """Connect to the cluster of an inventory file.
 
     Args:
         path: The inventory file.
         user_agent: Name of the client in the audit log.
         rights: What the user must be allowed to do, for the message of a refusal.
+        per_s: Most requests per second.
 
     Raises:
         Problem: The inventory or the kubeconfig cannot be used, the cluster is another one, or it refuses or
@@ -49,7 +52,7 @@ def connected(path: Path, user_agent: str, rights: str) -> Iterator[ConnectedClu
     content = inventory.read(path)
     access = kubeconfig.load(content.cluster.kubeconfig, content.cluster.context)
     terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
-    with contextlib.closing(PacedApi(access, user_agent)) as api:
+    with contextlib.closing(PacedApi(access, user_agent, per_s)) as api:
         try:
             uid = str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
             if not marks.is_same_cluster(content, uid):

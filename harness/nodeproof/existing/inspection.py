@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from nodeproof.existing import ansible, marks
@@ -61,14 +63,22 @@ def inspect(inventory: Inventory) -> Mapping[str, Inspection | str]:
     Raises:
         Problem: Ansible's inventory cannot be used.
     """
-    own = ansible.ssh_config(inventory.hosts, inventory.nodes) if inventory.hosts else ""
-    with strict_config(inventory.ssh.config, inventory.ssh.known_hosts, own) as config:
+    with ssh_config(inventory) as config:
         hosts = [OpenSsh(name, config) for name in inventory.nodes]
         with ThreadPoolExecutor(_WORKERS) as pool:
-            return dict(zip(inventory.nodes, pool.map(_inspect, hosts), strict=True))
+            return dict(zip(inventory.nodes, pool.map(inspect_host, hosts), strict=True))
 
 
-def _inspect(host: OpenSsh) -> Inspection | str:
+@contextlib.contextmanager
+def ssh_config(inventory: Inventory) -> Iterator[Path]:
+    """Write the configuration by which ssh reaches the listed nodes. Raises Problem as `inspect` does."""
+    own = ansible.ssh_config(inventory.hosts, inventory.nodes) if inventory.hosts else ""
+    with strict_config(inventory.ssh.config, inventory.ssh.known_hosts, own) as config:
+        yield config
+
+
+def inspect_host(host: OpenSsh) -> Inspection | str:
+    """Read the facts of one machine, or why they cannot be read."""
     needs = sorted({SYSTEMD, *chain.from_iterable(NEEDS.values())})
     try:
         completed = host.run(["sh", "-c", _FACTS, "sh", *needs], timeout_s=_TIMEOUT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from nodeproof.existing.inventory import Inventory
@@ -131,3 +131,11 @@ def harm_refusals(
         yield "its mark is about another machine"
     if mark.cluster_uid != cluster_uid:
         yield "its mark is about another cluster"
+
+
+def expiry_refusals(node: Json, now: datetime, lasts: timedelta) -> Iterator[str]:
+    """Yield a reason if the valid mark of a node expires before a fault has ended that begins now."""
+    mark = read_mark(node)
+    if isinstance(mark, Mark) and now < mark.until < now + lasts:
+        expires = mark.until.isoformat(timespec="seconds")
+        yield f"its mark expires at {expires}, and the fault may last {lasts.total_seconds():.0f} s"

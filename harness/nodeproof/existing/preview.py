@@ -10,7 +10,7 @@ from typing import Any
 
 from nodeproof import terminal
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.resources import WATCHED, pod
+from nodeproof.cluster.resources import NAMESPACE, WATCHED, pod
 from nodeproof.existing import impact, inspection
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.impact import Impact, State, full_name
@@ -40,7 +40,7 @@ def plan(path: Path, *, with_ssh: bool = False) -> int:
         Problem: The inventory or the kubeconfig cannot be used, the server refuses, or a fault is refused.
     """
     with connected(path, "nodeproof-plan", _RIGHTS) as cluster:
-        state = _read(cluster)
+        state = read_state(cluster)
         if with_ssh:
             state = replace(state, machines=inspection.inspect(cluster.inventory))
     impacts = _impacts(cluster.inventory, state)
@@ -55,10 +55,14 @@ def plan(path: Path, *, with_ssh: bool = False) -> int:
     return 0
 
 
-def _read(cluster: ConnectedCluster) -> State:
-    """Read what faults on the listed nodes would hit; an eviction is a dry run. Raises ApiError."""
+def read_state(cluster: ConnectedCluster) -> State:
+    """Read what faults on the listed nodes would hit; an eviction is a dry run. Raises ApiError.
+
+    Nodeproof's own pods are left out.
+    """
     api, listed, nodes = cluster.api, cluster.inventory.nodes, cluster.nodes()
     pods = [entry for name in listed if name in nodes for entry in _pods_on(api, name)]
+    pods = [entry for entry in pods if entry["metadata"]["namespace"] != NAMESPACE]
     hit = {
         full_name(entry): entry
         for name, node in listed.items()

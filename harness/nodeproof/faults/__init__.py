@@ -12,6 +12,7 @@ import pkgutil
 from nodeproof.entry_points import load_plugins
 from nodeproof.faults.fault import FAULTS, Fault
 from nodeproof.machines.machine import CONTROL_PLANE, Shell
+from nodeproof.model.needs import role_of
 
 __all__ = ["FAULTS", "PLUGINS", "Fault", "classes_for", "plugin_errors"]
 
@@ -24,6 +25,8 @@ for _name in sorted(
 
 def classes_for(machine: Shell) -> list[type[Fault]]:
     """Return the faults that such a machine may have, those of plugins last."""
+    if machine.name != role_of(machine.name) == CONTROL_PLANE:
+        return [fault for fault in FAULTS.values() if "plane" in fault.places]
     is_node = machine.name != CONTROL_PLANE
     return [fault for fault in FAULTS.values() if ("node" in fault.places) is is_node]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,13 +17,21 @@ from nodeproof.model.cluster import LEASE_NAMESPACE, condition, is_ready
 from nodeproof.model.pattern import Json
 from nodeproof.waiting import retry_on
 
-What = Literal["status", "lease"]
+What = Literal["status", "lease", "csinode"]
 _REGISTRATION_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 """Without it the attach-detach controller ignores a node (initialNode in kubelet_node_status.go)."""
-_POLICY = re.compile(r"^nodeproof-(status|lease)-([0-9a-f]{8})$", re.MULTILINE)
-_RULES: Mapping[What, Mapping[str, Json]] = {
+ELECTION = "election"
+_POLICY = re.compile(r"^nodeproof-([a-z]+)-([0-9a-f]{8})$", re.MULTILINE)
+_LEASES: Mapping[str, Json] = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+_NODE_RULES: Mapping[What, Mapping[str, Json]] = {
     "status": {"apiGroups": [""], "resources": ["nodes/status"]},
-    "lease": {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]},
+    "lease": _LEASES,
+    "csinode": {"apiGroups": ["storage.k8s.io"], "resources": ["csinodes"]},
+}
+_NODE_UPDATES: Mapping[What, Mapping[str, Json]] = {
+    "status": {"apiVersion": "v1", "kind": "Node", "status": {"phase": "Running"}},
+    "lease": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+    "csinode": {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "spec": {"drivers": []}},
 }
 _APPLY = ("apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-")
 _POLICIES, _BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
@@ -225,24 +234,38 @@ class DeleteNode(NodeObjectFault):
         return any(owner["uid"] == node["metadata"]["uid"] for owner in owners)
 
 
-@dataclass(frozen=True)
-class DenyUpdates(NodeObjectFault):
-    """Policy that denies a kubelet updates of its Node's `status`, or of its `lease`; healing deletes it.
+class Denial(ApiFault):
+    """A ValidatingAdmissionPolicy that denies one user the updates of one object; healing deletes it.
 
-    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run.
+    The probe sends such an update as the user, as a dry run.
     """
 
-    name = "refused"
-    what: What
+    what: str
+    """What is denied, as in the name of the policy."""
 
-    @classmethod
-    def leftovers_on(cls, machine: Shell) -> list[DenyUpdates]:
-        argv = ["kubectl", "get", _POLICIES, "--output=custom-columns=NAME:.metadata.name", "--no-headers"]
-        listed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
-        if "have a resource type" in listed.stderr:
-            return []
-        policies = _POLICY.findall(checked(listed, f"{machine.name}: kubectl"))
-        return [cls("", "lease" if what == "lease" else "status", id=fault_id) for what, fault_id in policies]
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """The name of the object."""
+
+    @property
+    @abstractmethod
+    def user(self) -> Sequence[str]:
+        """The user, and its groups."""
+
+    @property
+    @abstractmethod
+    def rule(self) -> Mapping[str, Json]:
+        """The API group and resource of the object, as in the policy."""
+
+    @abstractmethod
+    def update(self) -> tuple[Json, Sequence[str]]:
+        """Return the body of an update of the object, and options of `kubectl apply`."""
+
+    @property
+    def condition(self) -> str:
+        """The expression that is true for requests that the policy does not deny."""
+        return f"request.userInfo.username != {json.dumps(self.user[0])}"
 
     def available(self, machine: Shell) -> str:
         """Require an update that is allowed now, and an API server with admission policies (since 1.30)."""
@@ -262,12 +285,12 @@ class DenyUpdates(NodeObjectFault):
             self.kubectl(machine, "delete", kind, self._policy, "--ignore-not-found")
 
     def is_injected(self, machine: Shell) -> bool:
-        """Return whether this policy denies an update as the node."""
+        """Return whether this policy denies an update as the user."""
         update = self._update(machine)
         return update.status != 0 and self._policy in update.stderr
 
     def is_healed(self, machine: Machine) -> bool:
-        """Return whether an update as the node is allowed, or its object no longer exists."""
+        """Return whether an update as the user is allowed, or its object no longer exists."""
         update = self._update(machine)
         return update.status == 0 or "(NotFound)" in update.stderr
 
@@ -276,9 +299,8 @@ class DenyUpdates(NodeObjectFault):
         return f"nodeproof-{self.what}-{self.id}"
 
     def _policy_body(self) -> Json:
-        rule = {**_RULES[self.what], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
-        message = f"nodeproof refuses {self.what} of {self.target}"
-        user = json.dumps(f"system:node:{self.target}")
+        rule = {**self.rule, "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
+        message = f"nodeproof refuses {self.what} of {self.subject}"
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
@@ -286,7 +308,7 @@ class DenyUpdates(NodeObjectFault):
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [rule]},
-                "validations": [{"expression": f"request.userInfo.username != {user}", "message": message}],
+                "validations": [{"expression": self.condition, "message": message}],
             },
         }
 
@@ -299,17 +321,100 @@ class DenyUpdates(NodeObjectFault):
         }
 
     def _update(self, machine: Shell) -> CommandResult:
-        """Send an update as the node, as a dry run; read nothing first, as a node may not."""
-        options = [f"--as=system:node:{self.target}", "--as-group=system:nodes", "--dry-run=server"]
-        meta: Json = {"name": self.target}
-        if self.what == "lease":
-            meta |= {"namespace": LEASE_NAMESPACE, "annotations": {"nodeproof.dev/probe": self.id}}
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
-        else:
-            body = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"phase": "Running"}}
-            options.append("--subresource=status")
-        argv = ["kubectl", *_APPLY, *options]
+        """Send an update as the user, as a dry run; read nothing first, as a node may not."""
+        (user, *groups), (body, options) = self.user, self.update()
+        identity = [f"--as={user}", *(f"--as-group={group}" for group in groups)]
+        argv = ["kubectl", *_APPLY, *identity, "--dry-run=server", *options]
         return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(body))
+
+
+@dataclass(frozen=True)
+class DenyUpdates(NodeObjectFault, Denial):
+    """Policy that denies a kubelet updates of its Node's `status`, `lease` or `csinode`; healing deletes it.
+
+    It is a ValidatingAdmissionPolicy. The probe sends such an update as the node, as a dry run. A kubelet
+    that starts and may not make its CSINode does not become Ready.
+    """
+
+    name = "refused"
+    what: What
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[DenyUpdates]:
+        kinds = {str(what): what for what in _NODE_RULES}
+        return [cls("", kinds[what], id=fault_id) for what, fault_id in denied_on(machine) if what in kinds]
+
+    @property
+    def subject(self) -> str:
+        return self.target
+
+    @property
+    def user(self) -> Sequence[str]:
+        return (f"system:node:{self.target}", "system:nodes")
+
+    @property
+    def rule(self) -> Mapping[str, Json]:
+        return _NODE_RULES[self.what]
+
+    def update(self) -> tuple[Json, Sequence[str]]:
+        meta: Json = {"name": self.target}
+        if self.what == "status":
+            return {**_NODE_UPDATES[self.what], "metadata": meta}, ("--subresource=status",)
+        meta["annotations"] = {"nodeproof.dev/probe": self.id}
+        if self.what == "lease":
+            meta["namespace"] = LEASE_NAMESPACE
+        return {**_NODE_UPDATES[self.what], "metadata": meta}, ()
+
+
+@dataclass(frozen=True)
+class DenyElection(Denial):
+    """Policy that denies every replica of `component` updates of the Lease that elects its leader.
+
+    Healing deletes it. It is a ValidatingAdmissionPolicy. The probe sends such an update as the component, as
+    a dry run.
+    """
+
+    name = "election-refused"
+    what = ELECTION
+    component: str
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[DenyElection]:
+        return [cls("", id=fault_id) for what, fault_id in denied_on(machine) if what == ELECTION]
+
+    @property
+    def affected_nodes(self) -> Sequence[str]:
+        return (self.component,)
+
+    @property
+    def subject(self) -> str:
+        return self.component
+
+    @property
+    def user(self) -> Sequence[str]:
+        return (f"system:{self.component}",)
+
+    @property
+    def condition(self) -> str:
+        return f"{super().condition} || request.name != {json.dumps(self.component)}"
+
+    @property
+    def rule(self) -> Mapping[str, Json]:
+        return _LEASES
+
+    def update(self) -> tuple[Json, Sequence[str]]:
+        annotations = {"nodeproof.dev/probe": self.id}
+        meta = {"name": self.component, "namespace": "kube-system", "annotations": annotations}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}, ()
+
+
+def denied_on(machine: Shell) -> Sequence[tuple[str, str]]:
+    """Return what each policy of a fault denies, and the id of the fault. Raises MachineError."""
+    argv = ["kubectl", "get", _POLICIES, "--output=custom-columns=NAME:.metadata.name", "--no-headers"]
+    listed = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+    if "have a resource type" in listed.stderr:
+        return ()
+    return _POLICY.findall(checked(listed, f"{machine.name}: kubectl"))
 
 
 @dataclass(frozen=True)

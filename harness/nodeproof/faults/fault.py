@@ -13,7 +13,7 @@ from nodeproof.machines.machine import CommandResult, Machine, MachineError, She
 from nodeproof.model.pattern import Json
 
 COMMAND_TIMEOUT_S = 10.0
-Place = Literal["node", "component", "control-plane"]
+Place = Literal["node", "component", "plane", "control-plane"]
 FAULTS: dict[str, type[Fault]] = {}
 """Every fault that a ledger may contain, by its name there."""
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -44,7 +44,8 @@ class Fault(ABC):
     places: ClassVar[Sequence[Place]] = ("node",)
     """The kinds of machine that the fault can be injected on.
 
-    A component's commands run in the lab's outer namespaces, where a service manager may be the host's.
+    A component's commands run in the lab's outer namespaces, where a service manager may be the host's. A
+    `plane` is one of several control planes, with all its components.
     """
     ends_components: ClassVar[bool] = False
     """Whether components on the target may end as part of the fault."""

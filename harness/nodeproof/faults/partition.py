@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -18,10 +18,11 @@ _ANSWERS: Mapping[Answer, Sequence[str]] = {
     "reject": ("meta l4proto tcp {match} reject with tcp reset", "{match} reject"),
 }
 _DIAL_TIMEOUT_S = 0.4
+_KUBELET_PORT, _PEER_PORT = "10250", "2380"
 # Dial all at once; a refusal is an answer. Silence is the status of a timeout, or no route.
 _SILENT = f"""
 for address; do
-    (timeout {_DIAL_TIMEOUT_S} bash -c 'exec 3<>/dev/tcp/$0/10250' "$address" 2>&1 | grep -q 'refused' ||
+    (timeout {_DIAL_TIMEOUT_S} bash -c 'exec 3<>/dev/tcp/$0/$1' "$address" "$0" 2>&1 | grep -q 'refused' ||
         [ "${{PIPESTATUS[0]}}" -eq 0 ] || echo "$address") &
 done
 wait
@@ -51,6 +52,10 @@ class TableFault(Fault):
     @abstractmethod
     def rules(self, machine: Shell) -> Iterator[str]:
         """Yield the commands that fill the table."""
+
+    def silent(self, machine: Shell, port: str, addresses: Iterable[str]) -> set[str]:
+        """Return the addresses that do not answer a dial by a machine. Raises MachineError."""
+        return set(self.run(machine, ["bash", "-c", _SILENT, port, *addresses]).split())
 
     @property
     def table(self) -> str:
@@ -146,10 +151,51 @@ class Outage(TableFault):
         del machine
         addresses = ", ".join(self.nodes.values())
         yield f"add set inet {self.table} cut {{ type ipv4_addr; elements = {{ {addresses} }}; }}"
-        for hook, side in (("input", "saddr"), ("output", "daddr")):
+        # Traffic of several control planes is forwarded.
+        for hook in ("input", "output", "forward"):
             yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
-            yield f"add rule inet {self.table} {hook} ip {side} @cut drop"
+            for side in ("saddr", "daddr"):
+                yield f"add rule inet {self.table} {hook} ip {side} @cut drop"
 
     def _silent(self, machine: Machine) -> set[str]:
         """Return the addresses of the nodes that do not answer a dial from the control plane's side."""
-        return set(self.run(machine, ["bash", "-c", _SILENT, "dial", *self.nodes.values()]).split())
+        return self.silent(machine, _KUBELET_PORT, self.nodes.values())
+
+
+@dataclass(frozen=True)
+class PeerPartition(TableFault):
+    """Cut between the control plane `node` and its `peers`, by an nftables table; healing deletes it.
+
+    The balancer and the nodes still reach it. `peers` maps names of control planes to addresses. The fault
+    ends with a power cycle. Needs a lab with several control planes.
+    """
+
+    name = "peer-partition"
+    places = ("plane",)
+    ends_with_power = True
+    prefix = "nodeproof_peers"
+    peers: Mapping[str, str]
+
+    @classmethod
+    def leftovers_on(cls, machine: Shell) -> list[PeerPartition]:
+        return [cls(machine.name, {}, id=fault_id) for fault_id in cls.ids_on(machine)]
+
+    def available(self, machine: Shell) -> str:
+        return super().available(machine) if self.peers else "a partition needs at least one peer"
+
+    def is_injected(self, machine: Machine) -> bool:
+        return self._silent(machine) == set(self.peers.values())
+
+    def is_healed(self, machine: Machine) -> bool:
+        return not self._silent(machine)
+
+    def rules(self, machine: Shell) -> Iterator[str]:
+        del machine
+        addresses = ", ".join(self.peers.values())
+        for hook, side in (("input", "saddr"), ("output", "daddr")):
+            yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
+            yield f"add rule inet {self.table} {hook} ip {side} {{ {addresses} }} drop"
+
+    def _silent(self, machine: Machine) -> set[str]:
+        """Return the addresses of the peers whose etcd does not answer a dial."""
+        return self.silent(machine, _PEER_PORT, self.peers.values())

@@ -32,7 +32,7 @@ class PowerOff(PowerFault):
     """
 
     name = "power-off"
-    places = ("node", "component")
+    places = ("node", "component", "plane")
     ends_components = True
     injection = "off"
     healing = ("on",)
@@ -74,7 +74,7 @@ class Freeze(PowerFault):
     """
 
     name = "freeze"
-    places = ("node", "component")
+    places = ("node", "component", "plane")
     injection = "freeze"
     healing = ("thaw",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
@@ -16,7 +16,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 
 _WRITE = 'cat >"$0.new" && mv "$0.new" "$0"'
-_COMPONENT_FILE = re.compile(r"^\./([a-z-]+)/nodeproof-([0-9a-f]{8})\.[a-z]+$", re.MULTILINE)
+_COMPONENT_FILE = re.compile(r"^\./([a-z0-9-]+)/nodeproof-([0-9a-f]{8})\.[a-z]+$", re.MULTILINE)
 SETTINGS_FILE = "/etc/kubernetes/kubelet.json"
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
 _KUBELET_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
@@ -97,10 +97,10 @@ class Restart(Fault):
     def _file(self) -> str:
         return f"./{self.node}/nodeproof-{self.id}.{self.suffix}"
 
-    def command_line(self, machine: Machine) -> Sequence[str]:
-        """Return executable and arguments of the component's process, as the kernel reports them."""
-        read = ["sh", "-c", "tr '\\0' '\\n' </proc/\"$0\"/cmdline", machine.boot_id()]
-        return self.run(machine, read).splitlines()
+    def command_lines(self, machine: Machine) -> Sequence[Sequence[str]]:
+        """Return executable and arguments of the process of each replica, as the kernel reports them."""
+        read = ["sh", "-c", "tr '\\0' '\\n' </proc/\"$0\"/cmdline"]
+        return [self.run(machine, [*read, pid]).splitlines() for pid in machine.boot_id().split()]
 
 
 @dataclass(frozen=True)
@@ -123,17 +123,17 @@ class Settings(Restart):
         return json.dumps(self.flags)
 
     def is_injected(self, machine: Machine) -> bool:
-        """Return whether the component is healthy and its process has every one of the flags."""
+        """Return whether the component is healthy and each process has every one of the flags."""
         return has_booted(machine) and all(self._has_flags(machine))
 
     def is_healed(self, machine: Machine) -> bool:
-        """Return whether the component is healthy and its process has none of the flags."""
+        """Return whether the component is healthy and no process has one of the flags."""
         return has_booted(machine) and not any(self._has_flags(machine))
 
     def _has_flags(self, machine: Machine) -> list[bool]:
-        """Return for each flag whether its process has it."""
-        command_line = self.command_line(machine)
-        return [f"--{name}={setting}" in command_line for name, setting in self.flags.items()]
+        """Return for each process and flag whether it has it."""
+        options = [f"--{name}={setting}" for name, setting in self.flags.items()]
+        return [option in line for line in self.command_lines(machine) for option in options]
 
 
 @dataclass(frozen=True)
@@ -252,13 +252,14 @@ class Upgrade(Restart):
 
     def is_injected(self, machine: Machine) -> bool:
         """Return whether the component is healthy and its executable is of the version."""
-        return has_booted(machine) and self._running_version(machine) == self.version
+        return has_booted(machine) and self._running_versions(machine) == {self.version}
 
     def is_healed(self, machine: Machine) -> bool:
         """Return whether the component is healthy and its executable is of another version."""
-        return has_booted(machine) and self._running_version(machine) != self.version
+        return has_booted(machine) and self.version not in self._running_versions(machine)
 
-    def _running_version(self, machine: Machine) -> str:
-        """Return the version that the executable of the component's process prints."""
-        executable = self.command_line(machine)[0]
-        return self.run(machine, [executable, "--version"]).strip().removeprefix("Kubernetes ")
+    def _running_versions(self, machine: Machine) -> Set[str]:
+        """Return the versions that the executables of the component's processes print."""
+        executables = {line[0] for line in self.command_lines(machine)}
+        outputs = {self.run(machine, [executable, "--version"]) for executable in executables}
+        return {output.strip().removeprefix("Kubernetes ") for output in outputs}

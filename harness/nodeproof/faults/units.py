@@ -13,15 +13,17 @@ from nodeproof.model.cluster import SERVICE_ADDRESS
 KUBELET = "kubelet.service"
 _STOP_TIMEOUT_S = 120.0
 """systemd kills a unit that does not end by itself after 90 s (DefaultTimeoutStopSec=)."""
+_START_TIMEOUT_S = 100
+"""How long a script may take to report that it is in effect: a busy machine starts few processes a second."""
 _START_STOPPED = """
 systemctl reset-failed "$0" 2>/dev/null
 systemctl start "$0"
 """
 # Kubelet and runtime have priority: each service has a weight of 100.
-_START = """
+_START = f"""
 systemctl --quiet is-active "$0" || systemd-run --quiet --collect --expand-environment=no --unit="$0" \\
-    --service-type="$2" --property=NotifyAccess=all --property=TasksMax=infinity --property=CPUWeight=20 \\
-    sh -c "$1"
+    --service-type="$2" --property=NotifyAccess=all --property=TimeoutStartSec={_START_TIMEOUT_S} \\
+    --property=TasksMax=infinity --property=CPUWeight=20 sh -c "$1"
 """
 # Stopping a missing unit fails; the probes ask the kernel whether it is gone.
 _STOP = """

@@ -127,6 +127,7 @@ class Symbol:
 
 
 _MANAGER, _NODES = "kube-controller-manager", "NodeLifecycleController"
+_ELECTION = "Generic.LeaderElection"
 SYMBOLS: Mapping[str, Symbol] = {
     "G": Symbol("node-monitor-grace-period (s)", _MANAGER, f"{_NODES}.NodeMonitorGracePeriod"),
     "P": Symbol("node-monitor-period (s)", _MANAGER, "KubeCloudShared.NodeMonitorPeriod"),
@@ -137,12 +138,20 @@ SYMBOLS: Mapping[str, Symbol] = {
     "S": Symbol("node-startup-grace-period (s)", _MANAGER, f"{_NODES}.NodeStartupGracePeriod"),
     "U": Symbol("period in which a kubelet computes its status (s)", "kubelet", "nodeStatusUpdateFrequency"),
     "T": Symbol("default toleration (s)", "kube-apiserver", "DefaultTolerationSeconds.Unreachable"),
+    "L": Symbol("leader-elect-lease-duration (s)", _MANAGER, f"{_ELECTION}.LeaseDuration"),
+    "D": Symbol("leader-elect-renew-deadline (s)", _MANAGER, f"{_ELECTION}.RenewDeadline"),
+    "Y": Symbol("leader-elect-retry-period (s)", _MANAGER, f"{_ELECTION}.RetryPeriod"),
 }
 SLACK = "slack"
 """Time that measuring may add to a true duration (s); every formula may use it."""
 
 
-_MOVED: Mapping[str, str] = {"KubeCloudShared.NodeMonitorPeriod": "NodeLifecycleController.NodeMonitorPeriod"}
+_MOVED: Mapping[str, str] = {
+    "KubeCloudShared.NodeMonitorPeriod": "NodeLifecycleController.NodeMonitorPeriod",
+    f"{_ELECTION}.LeaseDuration": f"{_ELECTION}.leaseDuration",
+    f"{_ELECTION}.RenewDeadline": f"{_ELECTION}.renewDeadline",
+    f"{_ELECTION}.RetryPeriod": f"{_ELECTION}.retryPeriod",
+}
 """Fields by their path before Kubernetes 1.37, and their path since."""
 
 

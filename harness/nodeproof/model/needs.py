@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal, get_args
@@ -29,12 +30,16 @@ CLOUD: Final = "cloud-controller-manager"
 """Component of the control plane that runs as long as a fault needs it."""
 ATTACHER: Final = "external-attacher"
 """Runs, with its CSI driver, as long as a fault needs it."""
+_REPLICA = re.compile(rf"({'|'.join(COMPONENTS)}|control-plane)-[1-9]")
+"""The name of one of several control planes, or of one of its components."""
 Radius = Literal["", "zone", "cluster"]
 RADII: Sequence[Radius] = get_args(Radius)
 Isolation = Literal["zone", "cluster"]
 ISOLATIONS: Sequence[Isolation] = get_args(Isolation)
 MOST_IN_A_ZONE = 6
 """Largest number of nodes of a scenario that shares its lab with others."""
+FAULTED_S = "2G + 15"
+"""Expected duration (s) of a scenario with faults that declares none, as a formula."""
 _MARKER = "@needs"
 
 
@@ -49,7 +54,7 @@ class Needs:
     `cluster` everything. `duration_s` is the expected duration (s), as a formula of
     `nodeproof.model.formula` (`2G + 10`: G is the grace period), used by plans until a run was timed.
     `isolation` is the part of the lab for its exclusive use: the nodes of a `zone`, while others run in other
-    zones, or the whole `cluster`.
+    zones, or the whole `cluster`. `control_planes` is how many the lab has at least.
     """
 
     nodes: int = 2
@@ -61,6 +66,7 @@ class Needs:
     radius: Radius = ""
     duration_s: str = ""
     isolation: Isolation = "zone"
+    control_planes: int = 1
     spread: tuple[int, ...] = ()
     faulted_in: tuple[int, ...] = ()
 
@@ -91,7 +97,7 @@ class Needs:
             arguments = {"zones": len(spread), **arguments, "nodes": sum(spread)}
         if faulted_in:
             arguments = {**arguments, "faulted": sum(faulted_in)}
-        for word in ("nodes", "faulted", "zones"):
+        for word in ("nodes", "faulted", "zones", "control_planes"):
             _check_number(word, arguments.get(word, words[word].default), where)
         if not isinstance(arguments.get("profile", ""), str):
             raise Problem(f"{_MARKER}: profile is {arguments['profile']!r}", where, "name one profile")
@@ -101,7 +107,10 @@ class Needs:
                 raise Problem(f"{_MARKER}: {word} is {arguments[word]!r}", where, next_step)
         _check_formula(arguments.get("duration_s", ""), where)
         components = _named(
-            arguments.get("components", ()), "component", (*COMPONENTS, CLOUD, ATTACHER), where
+            arguments.get("components", ()),
+            "component",
+            (*COMPONENTS, CLOUD, ATTACHER, "control-plane"),
+            where,
         )
         features = _named(arguments.get("features", ()), "feature", FEATURES, where)
         several = {"features": features, "components": tuple(sorted(components))}
@@ -112,6 +121,12 @@ class Needs:
                 "give one number for each zone, starting with the first zone",
             )  # fmt: skip
         return needs
+
+
+def role_of(component: str) -> str:
+    """Return the component that a replica belongs to: `etcd` for `etcd-2`; any other name as it is."""
+    replica = _REPLICA.fullmatch(component)
+    return replica[1] if replica else component
 
 
 def _spread(word: str, value: Json, where: str) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ COMPONENTS = (
 )
 GATES_OPTION, SET_OPTION, SOURCE_OPTION = "--feature-gates", "--set", "--source"
 NODE_VERSIONS_OPTION, UPGRADE_OPTION = "--node-versions", "--upgrade-to"
+CONTROL_PLANES_OPTION = "--control-planes"
+_CONTROL_PLANES = (1, 3)
 _GATE = re.compile(r"([A-Za-z][A-Za-z0-9]*)=(true|false)")
 _SETTING = re.compile(r"([a-z-]+)\.([A-Za-z][A-Za-z0-9-]*)=(.*)", re.DOTALL)
 
@@ -36,7 +38,8 @@ class Overrides:
     checkout of Kubernetes that the components were built from, if there is one (`Checkout.text`).
     `node_versions` are the versions of kubelets in the order of the nodes' slots, repeated for further nodes;
     empty for the version of the control plane. `upgrade_to` is the version, or the folder with executables,
-    that faults upgrade the control plane to; empty for none.
+    that faults upgrade the control plane to; empty for none. `control_planes` is how many control planes the
+    lab has.
     """
 
     gates: Mapping[str, bool] = field(default_factory=dict)
@@ -45,6 +48,7 @@ class Overrides:
     source: str = ""
     node_versions: tuple[str, ...] = ()
     upgrade_to: str = ""
+    control_planes: int = 1
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Overrides:
@@ -81,6 +85,7 @@ class Overrides:
             *filter(None, (self.source,)),
             *((f"{NODE_VERSIONS_OPTION} {','.join(self.node_versions)}",) if self.node_versions else ()),
             *((f"{UPGRADE_OPTION} {self.upgrade_to}",) if self.upgrade_to else ()),
+            *((f"{CONTROL_PLANES_OPTION} {self.control_planes}",) if self.control_planes > 1 else ()),
             *gates,
             *(
                 f"{SET_OPTION} {component}.{name}={_text(value)}"
@@ -122,6 +127,14 @@ def parse(gates: Iterable[str], settings: Iterable[str]) -> Overrides:
         component, name, value = match.groups()
         by_component.setdefault(component, {})[name] = _parse(value) if component == KUBELET else value
     return Overrides(dict(_parse_gate(gate) for text in gates for gate in text.split(",")), by_component)
+
+
+def parse_control_planes(count: int) -> int:
+    """Return a supported number of control planes. Raises Problem."""
+    if count not in _CONTROL_PLANES:
+        next_step = "use 1 or 3: two tolerate no more failures than one"
+        raise Problem(f"{count} control planes requested", CONTROL_PLANES_OPTION, next_step)
+    return count
 
 
 def _parse_gate(text: str) -> tuple[str, bool]:

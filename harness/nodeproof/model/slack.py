@@ -121,19 +121,19 @@ def longest_slack_s(history: History, configuration: Configuration) -> float:
     return _measured_s(history, configuration, None) + misread_time_s
 
 
-def waited_before_s(history: History, t: float, due_t: float = math.inf) -> float:
-    """Return the longest possible wait (s) of a change in the lab since `due_t`, or just before an event.
+def waited_before_s(history: History, t: float, earlier: Sequence[Span] = ()) -> float:
+    """Return the longest possible wait (s) of a change in the lab just before an event, and `earlier`.
 
     A change passes through processes one after another: their CPU waits add up, and so do stalls of the whole
     lab that are too close to each other for all processes to act in between. The sum is not slack: it can
     excuse a late event, but not make it timely. Stalls of the harness do not add up: it receives whatever
     is due each time it is woken.
     """
-    since_t = min(due_t, t - NEAR_S)
+    times = [Span(t - NEAR_S, t + WAIT_REPORT_DELAY_S), *earlier]
     return sum(
         float(entry.data.get("waited_s", entry.data["late_s"]))
         for entry in history.of_kind("stall")
-        if entry.data.get("by") == LAB and since_t <= entry.t <= t + WAIT_REPORT_DELAY_S
+        if entry.data.get("by") == LAB and any(span.touches(Span.at(entry.t)) for span in times)
     )
 
 

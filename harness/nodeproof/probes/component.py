@@ -126,6 +126,16 @@ def flag_of(component: str, flag: str) -> Probe:
     return Probe(f"--{flag}", component, read)
 
 
+def leader(component: str) -> Probe:
+    """Return a probe of the control plane, such as `control-plane-2`, whose replica of a component leads."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{component}"
+
+    def read(lab: LabHandle) -> str:
+        return str(lab.cluster.api.get(path)["spec"].get("holderIdentity") or "").partition("_")[0]
+
+    return Probe("leader", component, read)
+
+
 _UP_TIMEOUT_S = 60.0
 """From a boot to a kubelet that serves, on an emulated machine."""
 

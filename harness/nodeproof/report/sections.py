@@ -56,7 +56,7 @@ SECTIONS = (
     Section(
         "Node controller",
         1,
-        ("cidr", "cloud", "monitoring", "eviction", "storm"),
+        ("cidr", "cloud", "monitoring", "eviction", "leader-election", "storm"),
         f"{NODES}#node-controller",
     ),
     Section("Rate limits on eviction", 2, ("rate-limits", "zones"), f"{NODES}#rate-limits-on-eviction"),

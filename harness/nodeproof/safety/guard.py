@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nodeproof.machines.machine import CONTROL_PLANE
-from nodeproof.model.needs import Radius
+from nodeproof.model.needs import Radius, role_of
 
 LAB_LABEL = "nodeproof.dev/lab"
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
+_WITH_MEMBER = ("etcd", CONTROL_PLANE)
+"""Machines whose loss is that of a member of etcd."""
 MAX_LOST = 2
 """A zone with more than two lost nodes may count as partially disrupted, which changes the eviction rate."""
 
@@ -33,6 +35,8 @@ class Record:
     owners: Mapping[str, str]
     components: Collection[str] = ()
     """The components of its control plane."""
+    control_planes: Mapping[str, str] = field(default_factory=dict)
+    """Of several control planes: that of each replica of a component, and each by its own name."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,12 @@ class Target:
     """Facts about a target just before a fault, from the cluster, the machine and its hypervisor.
 
     For a component of the control plane only the cluster is known. If there is no SSH access, machine and
-    hypervisor were not queried.
+    hypervisor were not queried. The label is None if nodes have a mark of their owner instead.
     """
 
     node: str
     kube_system_uid: str
-    lab_label: str = ""
+    lab_label: str | None = ""
     node_machine_id: str = ""
     machine_id: str | None = None
     owner: str | None = None
@@ -53,11 +57,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Declared:
-    """Limits that a scenario declares for its faults: nodes, components and `radius`."""
+    """Limits that a scenario declares for its faults: nodes, components and `radius`.
+
+    `lasts_s` is how long the scenario is expected to last (s).
+    """
 
     nodes: Collection[str]
     components: Collection[str] = ()
     radius: Radius = ""
+    lasts_s: float = 0.0
 
 
 def check_plan(
@@ -84,7 +92,8 @@ def check_plan(
         Refused: The plan exceeds the limits.
     """
     nodes = [name for name in affected_nodes if name not in record.components]
-    _check_place(place, allowed_places, nodes, record, declared)
+    _check_place(place, allowed_places, affected_nodes, record, declared)
+    _check_quorum(place, already_lost, record, declared.radius)
     for node in nodes:
         if node not in record.machine_ids:
             raise Refused(f"{node} is not a node of lab {record.lab}")
@@ -102,23 +111,51 @@ def check_plan(
 
 
 def _check_place(
-    place: str, allowed_places: Collection[str], nodes: Collection[str], record: Record, declared: Declared
+    place: str,
+    allowed_places: Collection[str],
+    affected: Collection[str],
+    record: Record,
+    declared: Declared,
 ) -> None:
-    """Require a kind of machine that the fault supports; a component must be a declared one of this lab."""
-    kind = (
-        "control-plane" if place == CONTROL_PLANE else "component" if place in record.components else "node"
-    )
+    """Require a kind of machine that the fault supports, and declared components if it affects any."""
+    kind = _kind_of(place, record)
     if kind not in allowed_places:
-        raise Refused(
-            f"the fault cannot be injected on a {kind} ({place}), only on a {' or a '.join(allowed_places)}"
-        )
-    if kind != "component" and nodes:
-        return
-    if place not in record.components:
-        raise Refused(f"{place} is not a component of lab {record.lab}")
-    if place not in declared.components:
-        declared_names = ", ".join(sorted(declared.components)) or "no component"
-        raise Refused(f"{place} is outside the declared blast radius: {declared_names}")
+        choices = " or a ".join(allowed_places)
+        raise Refused(f"the fault cannot be injected on a {kind} ({place}), only on a {choices}")
+    components = [name for name in affected if name in record.components]
+    has_nodes = len(components) < len(affected)
+    if kind in ("component", "plane") or not has_nodes:
+        _check_components(components if kind == "control-plane" and components else [place], record, declared)
+
+
+def _check_components(names: Collection[str], record: Record, declared: Declared) -> None:
+    """Require declared components of this lab; a declared component includes its replicas."""
+    for name in names:
+        if name not in record.components:
+            raise Refused(f"{name} is not a component of lab {record.lab}")
+        if not {name, role_of(name)} & {*declared.components}:
+            declared_names = ", ".join(sorted(declared.components)) or "no component"
+            raise Refused(f"{name} is outside the declared blast radius: {declared_names}")
+
+
+def _kind_of(place: str, record: Record) -> str:
+    if place == CONTROL_PLANE:
+        return "control-plane"
+    if place in record.control_planes.values():
+        return "plane"
+    return "component" if place in record.components else "node"
+
+
+def _check_quorum(place: str, already_lost: Collection[str], record: Record, radius: Radius) -> None:
+    """Require a majority of unfaulted members of etcd, except with radius `cluster`."""
+    planes = {*record.control_planes.values()}
+    lost = {
+        record.control_planes[name]
+        for name in (place, *already_lost)
+        if name in record.control_planes and role_of(name) in _WITH_MEMBER
+    }
+    if radius != "cluster" and record.control_planes.get(place) in lost and 2 * len(lost) >= len(planes):
+        raise Refused(f"a fault on {place} would leave etcd of lab {record.lab} without a quorum")
 
 
 def _check_unfaulted(

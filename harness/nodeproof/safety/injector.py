@@ -20,7 +20,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
-from nodeproof.safety.ledger import Ledger
+from nodeproof.safety.ledger import FaultLedger
 from nodeproof.safety.shield import uninterrupted
 from nodeproof.waiting import wait_until
 
@@ -41,6 +41,10 @@ _PROBE_PERIOD_S = 0.1
 
 class NotInjected(Exception):
     """The fault's command succeeded, but no probe sees the fault."""
+
+
+def permit_all(_fault: Fault, _declared: Declared) -> None:
+    """Permit every fault, as on machines that nodeproof started."""
 
 
 class Unavailable(Exception):
@@ -101,7 +105,7 @@ class Injector:
     record: Callable[[], Record]
     control_planes: Callable[[], frozenset[str]]
     """The nodes that run the cluster's control plane."""
-    ledger: Ledger
+    ledger: FaultLedger
     deadman: Deadman
     quarantined: set[str] = field(default_factory=set)
     active: dict[str, Fault] = field(default_factory=dict)
@@ -110,6 +114,8 @@ class Injector:
     """Prints a line for the user."""
     notify: Callable[[str, Fault], None] = field(default=lambda _step, _fault: None)
     """Called, and must return at once, when a fault is `injected`, `healed` or `unhealed`."""
+    permit: Callable[[Fault, Declared], None] = field(default=permit_all)
+    """Raises Refused unless the owner of the nodes permits the fault now."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Injection]:
@@ -121,6 +127,7 @@ class Injector:
             NotInjected: No probe sees the fault; it was healed again.
             MachineError: A machine did not answer; the fault was healed again.
         """
+        self.permit(fault, declared)
         record = self.record()
         lost = {node for other in self.active.values() for node in other.affected_nodes} | self.quarantined
         check_plan(
@@ -274,7 +281,7 @@ class _Renewal:
 class _StepLog:
     """Writes each step to the ledger, which survives, and to the history, which is judged."""
 
-    ledger: Ledger
+    ledger: FaultLedger
     fault: Fault
     append: Append
 
@@ -317,7 +324,7 @@ def healed_at(
 
 
 def heal_unfinished(
-    ledger: Ledger, armed: Sequence[Mapping[str, Json]], heal: Callable[[Mapping[str, Json]], bool]
+    ledger: FaultLedger, armed: Sequence[Mapping[str, Json]], heal: Callable[[Mapping[str, Json]], bool]
 ) -> list[str]:
     """Heal the open faults of the ledger, and the `armed` ones that it lacks (a ledger may be gone).
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from nodeproof import locks
 from nodeproof.model.pattern import Json
@@ -32,8 +33,24 @@ class Open:
     lease: str = ""
 
 
+class FaultLedger(Protocol):
+    """The steps planned and performed on the machines of a lab, wherever they are stored."""
+
+    def write(self, step: str, fault: Mapping[str, Json]) -> None:
+        """Store a step, and return once it survives this process. Raises OSError."""
+        ...
+
+    def unfinished(self) -> list[Open]:
+        """Return every fault that was not `closed`, oldest first."""
+        ...
+
+    def forget(self) -> None:
+        """Delete the ledger of a lab that no longer exists."""
+        ...
+
+
 class Ledger:
-    """The ledger of one lab; append-only, data only, and read by later healings.
+    """The ledger of one lab in a file of this machine; append-only, data only, and read by later healings.
 
     Entries are tagged with the zone lease. A zone lease only reads its own entries; the owner of the whole
     lab reads all.

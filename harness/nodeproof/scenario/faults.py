@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nodeproof.cluster.workloads import Pod, manifest
 from nodeproof.faults import FAULTS, Fault
 from nodeproof.faults.api import DeleteNode as delete_node
+from nodeproof.faults.api import DenyElection as deny_election
 from nodeproof.faults.api import DenyUpdates as deny_updates
 from nodeproof.faults.api import PatchReady as patch_ready
 from nodeproof.faults.api import SetLabel as set_label
@@ -21,6 +22,7 @@ from nodeproof.faults.memory import HugePages as huge_pages
 from nodeproof.faults.memory import Swap as swap
 from nodeproof.faults.partition import Outage
 from nodeproof.faults.partition import Partition as partition
+from nodeproof.faults.partition import PeerPartition as peer_partition
 from nodeproof.faults.power import Freeze as freeze
 from nodeproof.faults.power import LinkDown as link_down
 from nodeproof.faults.power import PowerOff as power_off

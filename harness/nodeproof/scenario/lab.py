@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,9 +25,10 @@ from nodeproof.faults import Fault
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
 from nodeproof.model.cluster import Configuration, condition
+from nodeproof.model.formula import Term
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, Observation
-from nodeproof.model.needs import Needs
+from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
@@ -127,6 +128,7 @@ class Lab:
         self._usable = lab.usable_nodes()
         self.targets = [Node(name) for name in _targets(lab, needs)]
         self._declared = Declared(self.targets, needs.components, needs.radius)
+        self._duration = Term.of(needs.duration_s or FAULTED_S)
         self.target = Node(self._usable[0])
         self.recording: Recording | None = None
         self._collector = ReportCollector(lab)
@@ -188,6 +190,9 @@ class Lab:
         Raises:
             Problem: The action affects a node that is not a target. Other exceptions are the action's.
         """
+        if self._lab.kind.is_attached:
+            message = f"{action.text}: no action is allowed on somebody's own cluster"
+            raise Problem(message, f"lab {self._lab.name}", "run this scenario in a lab")
         for node in action.affected_nodes:
             if node not in self.targets:
                 message = f"{action.text}: {node} is not a target"
@@ -264,9 +269,15 @@ class Lab:
         data = fault.to_json()
         name = " ".join(str(data[key]) for key in ("direction", "fault") if key in data)
         hit = ", ".join(fault.affected_nodes) or fault.node
-        injection = self._lab.safety.injector.inject(fault, self._declared, recording.append)
+        declared = replace(self._declared, lasts_s=self._expected_s)
+        injection = self._lab.safety.injector.inject(fault, declared, recording.append)
         with self._step(f"{name} on {hit}"), injection as injected:
             yield injected
+
+    @property
+    def _expected_s(self) -> float:
+        """How long the scenario is expected to last (s)."""
+        return self._duration.value(self.configuration.__getitem__)
 
     def _check_none_lost(self) -> None:
         """Raise Problem if a node is lost that the scenario did not affect."""

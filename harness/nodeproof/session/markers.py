@@ -25,6 +25,9 @@ FaultFactory = Callable[[str], "Fault"]
 """Makes a new fault for a node."""
 _COMMON_KEYS = ("fault", "id", "node")
 """The keys in the data of every fault."""
+_ACTING_NAMES = ("actions", "probes", "sources")
+_ACTING = tuple(f"nodeproof.{name}." for name in _ACTING_NAMES)
+"""The modules of words that change a cluster, or read more of it than its API shows."""
 SKEWED_AREAS = frozenset(
     {"eviction", "graceful-shutdown", "heartbeat", "priority-shutdown", "swap", "taints"}
 )
@@ -179,11 +182,12 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
             "scaled",
             f"it proves something in profile {requirements.profile} only, this is {options.profile}",
         )
-    missing = lacks_features(item, kind_named(options.kind).features)
+    missing = _lacks(item, options)
     if missing:
-        return "lab-lacks", f"a {options.kind} lab has no {missing}"
-    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
-        return "lab-lacks", "it upgrades the control plane: use --upgrade-to"
+        return "lab-lacks", missing
+    unset = _unset_option(item, requirements, options)
+    if unset:
+        return "lab-lacks", unset
     if options.zone and requirements.is_alone:
         return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
     lab, most_nodes = size(requirements, options), kind_named(options.kind).limits.nodes
@@ -199,6 +203,45 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
     if requirements.nodes > lab.nodes:
         return "lab-lacks", f"it needs {requirements.nodes} nodes, the lab has {lab.nodes}: use --nodes"
     return None
+
+
+def _lacks(item: pytest.Item, options: Options) -> str:
+    """Return what this kind of lab lacks for a scenario, or an empty string."""
+    from nodeproof.labs.kinds import kind_named
+
+    kind = kind_named(options.kind)
+    missing = lacks_features(item, kind.features)
+    if missing:
+        return f"a {options.kind} lab has no {missing}"
+    refused = _refused_by_owner(item, kind.only_faults)
+    return f"it uses {refused}, which nodeproof does not do to somebody's own cluster" if refused else ""
+
+
+def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> str:
+    """Return what a scenario uses beyond looking and these faults, as text; empty if nothing, or in a lab."""
+    if only_faults is None or not isinstance(item, pytest.Function):
+        return ""
+    requirements = needs(item)
+    used = [name for name in fault_names(item) if name not in only_faults]
+    used += requirements.components
+    if requirements.radius:
+        used.append(f'radius="{requirements.radius}"')
+    words = inspect.unwrap(item.function).__globals__
+    for name in names_used(item.function):
+        module = getattr(words.get(name), "__module__", "") or ""
+        used += [name] if module.startswith(_ACTING) else []
+    for module in _ACTING_NAMES:
+        used += [f"{module}.{name}" for name in attributes_used(item.function, module)]
+    return ", ".join(dict.fromkeys(used))
+
+
+def _unset_option(item: pytest.Item, requirements: Needs, options: Options) -> str:
+    """Return what a scenario needs of its lab that an option determines; empty if nothing is missing."""
+    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
+        return "it upgrades the control plane: use --upgrade-to"
+    if requirements.control_planes > options.overrides.control_planes:
+        return f"it needs {requirements.control_planes} control planes: use --control-planes"
+    return ""
 
 
 def is_large(needs: Needs, options: Options) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +22,16 @@ from nodeproof.artifacts.components import (
     tested_version,
 )
 from nodeproof.capacity import max_labs, max_zones
-from nodeproof.labs.base.profiles import FAST, profile_named
+from nodeproof.existing.connection import ConnectedCluster, connected
+from nodeproof.existing.marks import harm_refusals
+from nodeproof.labs.base.profiles import DOCUMENTED, FAST, profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, check_versions, read_topology
-from nodeproof.labs.kinds import DEFAULT_KIND, KINDS
+from nodeproof.labs.kinds import DEFAULT_KIND, EXISTING, KINDS
+from nodeproof.labs.kinds.existing.consent import marked_nodes
+from nodeproof.labs.kinds.existing.kind import CLIENT, RIGHTS
 from nodeproof.model.overrides import (
     GATES_OPTION,
     NO_OVERRIDES,
@@ -32,12 +39,17 @@ from nodeproof.model.overrides import (
     SOURCE_OPTION,
     Overrides,
     parse,
+    parse_control_planes,
     suffix,
     without_source,
 )
 from nodeproof.model.problem import Problem
+from nodeproof.report.plain import counted
 
+Json = Any
 ANY = "any"
+_MARKED = 2
+"""Marked nodes that a run needs."""
 _DEFAULT_NODES = 3
 """Default number of nodes of a lab, which suits most scenarios."""
 _TOPOLOGY = pytest.StashKey[Topology]()
@@ -57,6 +69,7 @@ class Options:
         overrides: settings of the user.
         source: checkout of Kubernetes to build; empty for none.
         checkout: its state when the run began.
+        cluster: inventory of somebody's own cluster; empty for a lab.
     """
 
     lab: str = ""
@@ -73,6 +86,7 @@ class Options:
     overrides: Overrides = NO_OVERRIDES
     source: str = ""
     checkout: Checkout | None = None
+    cluster: str = ""
 
     @property
     def starts_lab(self) -> bool:
@@ -98,7 +112,7 @@ class Options:
 
 def options_of(config: pytest.Config) -> Options:
     """Return the options of a session, checked and completed. Raises Problem as `resolve` does."""
-    names = ("lab", "profile", "kubernetes_version", "components", "nodes", "zones", "source")
+    names = ("lab", "profile", "kubernetes_version", "components", "nodes", "zones", "source", "cluster")
     values = {name: config.getoption(name) for name in names}
     # The checkout may have changed since the run began.
     checkout = getattr(config, "workerinput", {}).get("nodeproof_checkout")
@@ -106,6 +120,7 @@ def options_of(config: pytest.Config) -> Options:
     versions = {
         "node_versions": parse_node_versions(config.getoption("node_versions")),
         "upgrade_to": config.getoption("upgrade_to"),
+        "control_planes": parse_control_planes(config.getoption("control_planes")),
     }
     options = Options(
         **values,
@@ -160,6 +175,8 @@ def resolve(options: Options, workers: int = 0) -> Options:
             "--topology",
             "remove --nodes and --zones, or --topology",
         )
+    if options.cluster:
+        return _resolve_cluster(options, workers)
     options = replace(
         options,
         lab=options.lab or DEFAULT_KIND.name,
@@ -190,6 +207,53 @@ def resolve(options: Options, workers: int = 0) -> Options:
     )
 
 
+def _resolve_cluster(options: Options, workers: int) -> Options:
+    """Return the options of a run on somebody's own cluster. Raises Problem."""
+    given = {
+        "--lab": options.lab,
+        "--profile": options.profile.replace(DOCUMENTED.name, ""),
+        "--kubernetes-version": options.kubernetes_version,
+        "--components": options.components.replace(BUILD, ""),
+        "--source": options.source,
+        "--nodes": options.nodes,
+        "--zones": options.zones,
+        "--topology": options.topology.entries,
+        "-n": workers,
+    }
+    refused = [option for option, value in given.items() if value]
+    refused += ["the options for settings and versions"] if options.overrides != NO_OVERRIDES else []
+    if refused:
+        what = f"not for somebody's own cluster, which has its own: {', '.join(refused)}"
+        raise Problem(what, "--cluster", "leave it out")
+    path = Path(options.cluster)
+    with connected(path, CLIENT, RIGHTS) as cluster:
+        version, nodes = str(cluster.api.get("/version")["gitVersion"]), cluster.nodes()
+        marked = marked_nodes(cluster, nodes)
+        if len(marked) < _MARKED:
+            reasons = "\n".join(_unmarked(cluster, nodes))
+            number = counted(len(marked), "marked node")
+            what = f"{number} may be harmed, a run needs {_MARKED}: one stays in service"
+            raise Problem(what, options.cluster, "mark nodes with `nodeproof mark`", reasons)
+    return replace(
+        options,
+        lab=str(path.absolute()),
+        profile=DOCUMENTED.name,
+        kubernetes_version=version,
+        nodes=len(marked),
+        zones=1,
+        kind=EXISTING.name,
+    )
+
+
+def _unmarked(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Iterator[str]:
+    """Yield a line for each listed node that must not be harmed now."""
+    inventory, now = cluster.inventory, datetime.now(UTC)
+    for name in inventory.nodes:
+        reasons = list(harm_refusals(inventory, name, nodes, inventory.cluster.uid, now))
+        if reasons:
+            yield f"{name}: {'; '.join(reasons)}"
+
+
 def _with_topology(options: Options, control_plane: str) -> Overrides:
     """Return the settings with the versions of the topology's nodes. Raises Problem."""
     versions = options.topology.node_versions(options.overrides.node_versions, control_plane)
@@ -202,7 +266,7 @@ def _resolve_running(options: Options, workers: int) -> Options:
     if name not in registry.running():
         running = ", ".join(registry.running()) or "none is up"
         choices = f"choose {', '.join(KINDS)}, or a running lab ({running})"
-        raise Problem(f"unknown lab {options.lab!r}", "--lab", choices)
+        raise Problem(f"unknown lab {options.lab!r}", "--lab", choices, "\n".join(KINDS.errors))
     status = registry.client(name).status()
     _check_settings(name, status, options)
     _check_nodes(name, status, options.topology.entries)

@@ -18,7 +18,7 @@ from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.base.profiles import profile_named, symbols
 from nodeproof.labs.kinds import kind_named
 from nodeproof.model.formula import Term
-from nodeproof.model.needs import Needs
+from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.plan import (
     NOT_HERE,
     ScenarioEstimate,
@@ -49,7 +49,7 @@ SHIPPED = "times.json"
 MAX_TIMES = 5
 """Number of the last durations of a scenario that count; older ones say little about it."""
 _MAX_RUNS = 50
-QUICK, FAULTED, STARTING = Term.of("5"), Term.of("2G + 15"), Term.of("15")
+QUICK, FAULTED, STARTING = Term.of("5"), Term.of(FAULTED_S), Term.of("15")
 """Default durations of a scenario without a fault, of one with faults, and of a lab start."""
 
 

@@ -502,7 +502,7 @@ class LabOpener:
         self._heal_leftovers()
         options, run = self._labs.options, self._labs.run
         with self._startup_lock.alone():
-            handle = self._start(size) if options.starts_lab else registry.attach(options.lab)
+            handle = self._start(size) if options.starts_lab else self._attach()
             try:
                 if options.zone:
                     handle.lease("" if options.zone == ANY else options.zone)
@@ -536,9 +536,16 @@ class LabOpener:
     def _heal_leftovers(self) -> None:
         """Heal what earlier runs left in unused labs. Raises Problem."""
         options = self._labs.options
+        if options.cluster:
+            return
         registry.heal_abandoned(options.lab, self._report)
         if options.zone:
             registry.heal_unzoned(options.lab)
+
+    def _attach(self) -> LabHandle:
+        """Return the running lab, or the cluster, of the options. Raises Problem."""
+        options = self._labs.options
+        return starting.attach(options.kind, options.lab) if options.cluster else registry.attach(options.lab)
 
     def _start(self, size: Size) -> LabHandle:
         """Start a lab; after the first labs of all workers, while no scenario runs. Raises Problem."""

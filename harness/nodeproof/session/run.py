@@ -17,7 +17,7 @@ from nodeproof.cache import Detail, ProgressLine
 from nodeproof.capacity import busy_share
 from nodeproof.faults import plugin_errors
 from nodeproof.labs.client.starting import raise_priority
-from nodeproof.labs.kinds import kind_named
+from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.load import initial
@@ -27,6 +27,7 @@ from nodeproof.model.problem import Problem, printable
 from nodeproof.model.shard import Shard, parse
 from nodeproof.report import rundir
 from nodeproof.safety.shield import SIGNALS, interrupt_once
+from nodeproof.scenario.probes import PROBES
 from nodeproof.session import markers, planning, scenario_report, sharing, storm
 from nodeproof.session.notify import Notifier
 from nodeproof.session.options import Options, dry_run, options_of, workers
@@ -147,7 +148,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     if worker is None:
         config.pluginmanager.register(recorder)
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
-    for message in plugin_errors() if worker is None else ():
+    for message in (*plugin_errors(), *KINDS.errors, *PROBES.errors) if worker is None else ():
         say(message)
     if worker is not None and options.starts_lab:
         options = replace(options, overrides=Overrides.from_json(worker.get("nodeproof_overrides", {})))

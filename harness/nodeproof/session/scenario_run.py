@@ -37,6 +37,7 @@ from nodeproof.session.provider import LabRequirements, StandingFaultFailed
 from nodeproof.session.run import Session, session_of
 from nodeproof.session.scheduling import set_current_item
 from nodeproof.session.sharing import Retry
+from nodeproof.sources.logs import skipped_nodes
 from nodeproof.waiting import wait_until
 
 _POLL_S = 1.0
@@ -147,18 +148,19 @@ class ScenarioRun:
             scenario_report.attach(folder, self.nodeid, judged, configuration)
         worst = judged.worst()
         is_expected = error is None and (worst.outcome == "conforms" or worst.is_known)
+        versions = ", then ".join(configuration.versions)
+        text = digest.failure_message(judged.verdicts(), session.claims, versions)
         provider = session.lab_provider()
         if provider.lab is not None:
             provider.lab.last_taint_t = scenario_report.last_no_execute_taint(history)
             _attach_logs(provider.lab.handle, lab, history, is_expected)
+            text += "" if is_expected else _quoted_skips(provider.lab.handle, history)
         if error is None:
             self.item.user_properties.append((ENDED, True))
         if unexpected_exit(history) is not None:
             provider.discard()
         self.item.user_properties.append((LABEL, judged.worst().label))
         self._decide_retry(judged, watch_broke=bool(history.of_kind("gap")))
-        versions = ", then ".join(configuration.versions)
-        text = digest.failure_message(judged.verdicts(), session.claims, versions)
         _raise_outcome(judged, text, error)
 
     def entitle(self) -> None:
@@ -248,6 +250,14 @@ def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: boo
     with contextlib.suppress(Problem, OSError):
         nodes = {lab.target, *lab.targets, *scenario_report.concerned(history)}
         scenario_report.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
+
+
+def _quoted_skips(handle: LabHandle, history: History) -> str:
+    """Return what the controller manager logged about nodes that it skipped, for a failure's message."""
+    with contextlib.suppress(Problem, OSError):
+        lines = [f"  {line}" for line in skipped_nodes(handle, history)]
+        return "\n".join(["", "the controller manager skipped nodes:", *lines]) if lines else ""
+    return ""
 
 
 def _raise_outcome(judged: JudgedScenario, text: str, error: Exception | None) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from nodeproof.cluster.resources import AUDIT_MARK, NAMESPACE
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.machines.machine import CONTROL_PLANE
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
+from nodeproof.model.needs import role_of
 from nodeproof.model.pattern import Json, fault, matches
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
@@ -30,6 +32,7 @@ LOGGED = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _OVER = ("ResponseComplete", "Panic")
 """Last stages of a request; a long-running request has an earlier line, too."""
 _MARKED = re.compile(rf"[?&]{AUDIT_MARK}=([^&\n]+)")
+_WITH_SERVER = ("kube-apiserver", CONTROL_PLANE)
 _MARK_TIMEOUT_S = 10.0
 _LATE_S = 0.5
 """Longest delay (s) between the response to a request and its line, which is written afterwards."""
@@ -123,9 +126,9 @@ def _find(lab: LabHandle, mark: str) -> None:
 
 
 def _logs(lab: LabHandle) -> Sequence[Path]:
-    """Return the log and its earlier parts, oldest first."""
+    """Return the log of each API server and its earlier parts; those of the only one oldest first."""
     folder = lab.life.logs
-    return [*sorted(folder.glob("audit-*.jsonl")), folder / "audit.jsonl"]
+    return [*sorted(folder.glob("audit-*.jsonl")), *filter(Path.exists, [folder / "audit.jsonl"])]
 
 
 def _lines(context: SourceContext) -> Sequence[_Line | None]:
@@ -158,7 +161,7 @@ def _possible_losses(
 
 def _losses_by_kill(history: History) -> Iterator[Lost]:
     for entry in history.of_kind("machine"):
-        if entry.data["node"] == "kube-apiserver" and entry.data["step"] == "powered-off":
+        if role_of(entry.data["node"]) in _WITH_SERVER and entry.data["step"] == "powered-off":
             why = "the API server was killed and may not have logged a request that it had answered"
             yield Lost(entry.t - _LATE_S, entry.t, why)
 

@@ -17,6 +17,7 @@ from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment
+from nodeproof.model.needs import role_of
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.recording.node_messages import Message, lines_of, messages_of
@@ -40,6 +41,8 @@ _UNIT = "kubelet.service"
 _CUTS, _SHUT_DOWN = ("powered-off", "reset"), "powered itself off"
 """Entries of a machine's end, and of an orderly one (`nodeproof.labs.kinds.libvirt.guests`)."""
 _HALF_A_YEAR_S = 183 * 86400.0
+_MANAGER, _SKIPS = "kube-controller-manager", "Skipping - no pods will be evicted"
+_MOST_QUOTED = 5
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Log(Source):
         lab, is_kubelet = context.lab, self.component.startswith(_KUBELET)
         role = lab.kind.kubelet_role if is_kubelet else self.component
         in_journal = is_kubelet and _has_journal(lab, self._node)
-        if role not in ROLES or not (in_journal or _log(lab, self.component).exists()):
+        if role not in ROLES or not (in_journal or _logs(lab, self.component)):
             raise Problem(f"no component {self.component!r}", "Log(...)", f"use one of: {', '.join(ROLES)}")
         own = _kubelet_on(lab, self._node) if is_kubelet else None
         if not _contains(own or lab.components.path(role), self.text.encode()):
@@ -112,7 +115,8 @@ class Log(Source):
     ) -> list[Lost]:
         """Return the times since the start of the recording for which the log may be incomplete."""
         complete_since_t = messages[0].t if messages else until_t
-        if joined(context.history, self._node) and not _earlier(context.lab, self.component).exists():
+        has_earlier = any(earlier.exists() for earlier, _log in _logs(context.lab, self.component))
+        if joined(context.history, self._node) and not has_earlier:
             complete_since_t = context.history.began_t
         name = f"the log of {self.component}"
         lost = [*self._truncated(context), *self._torn_lines(context, messages, until_t)]
@@ -120,13 +124,12 @@ class Log(Source):
 
     def _truncated(self, context: SourceContext) -> Iterator[Lost]:
         """Yield the time of a truncation of the log."""
-        earlier, history = _earlier(context.lab, self.component), context.history
-        if not earlier.exists():
-            return
-        truncated_t = history.from_epoch(earlier.stat().st_mtime)
-        if truncated_t > history.began_t:
-            why = f"the log of {self.component} was truncated during the recording"
-            yield Lost(truncated_t - CHECK_PERIOD_S, truncated_t + CHECK_PERIOD_S, why)
+        history, why = context.history, f"the log of {self.component} was truncated during the recording"
+        earlier_logs = [earlier for earlier, _log in _logs(context.lab, self.component)]
+        for earlier in filter(Path.exists, earlier_logs):
+            truncated_t = history.from_epoch(earlier.stat().st_mtime)
+            if truncated_t > history.began_t:
+                yield Lost(truncated_t - CHECK_PERIOD_S, truncated_t + CHECK_PERIOD_S, why)
 
     def _torn_lines(
         self, context: SourceContext, messages: Sequence[Message], until_t: float
@@ -140,7 +143,8 @@ class Log(Source):
             later_times = [context.history.from_epoch(at) for at in header_times if at is not None]
             if offsets and max(later_times, default=until_t) >= began_t:
                 yield Lost(line.t, max(later_times, default=until_t), why)
-        if messages and not _log(context.lab, self.component).read_bytes().endswith(b"\n"):
+        logs = [log for _earlier, log in _logs(context.lab, self.component)]
+        if messages and not all(log.read_bytes().endswith(b"\n") for log in logs):
             yield Lost(messages[-1].t, max(until_t, messages[-1].t), why)
 
 
@@ -154,25 +158,51 @@ def _has_journal(lab: LabHandle, node: str) -> bool:
     return "systemd" in lab.features and node in lab.fleet.node_names()
 
 
-def _earlier(lab: LabHandle, component: str) -> Path:
-    return lab.life.logs / f"{component}.log.1"
+def _logs(lab: LabHandle, component: str) -> Sequence[tuple[Path, Path]]:
+    """Return the earlier part and the log of each replica of a component; none if it has no log."""
+    folder = lab.life.logs
+    names = [path.name.removesuffix(".log") for path in sorted(folder.glob(f"{component}*.log"))]
+    replicas = [name for name in names if component in (name, role_of(name))]
+    return [(folder / f"{name}.log.1", folder / f"{name}.log") for name in replicas]
 
 
-def _log(lab: LabHandle, component: str) -> Path:
-    return lab.life.logs / f"{component}.log"
+def _timed_lines(lab: LabHandle, component: str) -> Sequence[tuple[float, str]]:
+    """Return each line with its time (s since the epoch), in the order of the times if there are replicas."""
+    logs = _logs(lab, component)
+    lines = [line for parts in logs for line in _lines_in(parts)]
+    return sorted(lines, key=lambda line: line[0]) if len(logs) > 1 else lines
 
 
-def _timed_lines(lab: LabHandle, component: str) -> Iterator[tuple[float, str]]:
-    """Yield each line with its time (s since the epoch).
+def _lines_in(parts: Sequence[Path]) -> Iterator[tuple[float, str]]:
+    """Yield each line of the parts of a log with its time (s since the epoch).
 
     A line without a header has the time of the line before it.
     """
     line_time = 0.0
-    for log in (_earlier(lab, component), _log(lab, component)):
+    for log in parts:
         for line in lines_of(log.read_bytes().decode(errors="replace")) if log.exists() else ():
             line_time = _logged_at(line) or line_time
             if line_time:
                 yield line_time, line
+
+
+def skipped_nodes(lab: LabHandle, history: History) -> Sequence[str]:
+    """Return the first lines by which the controller manager says in a recording that it skips a node.
+
+    Such a node does not become Unknown. Since 1.37 the controller manager skips a node whose Lease was
+    written but not renewed, or cannot be read (tryUpdateNodeHealth in
+    pkg/controller/nodelifecycle/node_lifecycle_controller.go).
+
+    Raises:
+        OSError: The log cannot be read.
+    """
+    lines = [
+        line
+        for at, line in _timed_lines(lab, _MANAGER)
+        if _SKIPS in line and history.began_t <= history.from_epoch(at) <= history.ended_t
+    ]
+    more = [f"and {len(lines) - _MOST_QUOTED} more"] if len(lines) > _MOST_QUOTED else []
+    return [*lines[:_MOST_QUOTED], *more]
 
 
 def _logged_at(line: str) -> float | None:

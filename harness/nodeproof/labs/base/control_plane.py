@@ -11,13 +11,15 @@ import signal
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nodeproof.labs.base.network import BRIDGES
 from nodeproof.labs.base.pki import Authority, Pair, service_account_key
+from nodeproof.labs.base.planes import Planes
 from nodeproof.labs.base.processes import (
     AUDIT_LIMIT_MB,
     EventLog,
@@ -26,12 +28,20 @@ from nodeproof.labs.base.processes import (
     refusal,
     run_command,
 )
-from nodeproof.labs.base.profiles import FIXED_FLAGS, profile_named
-from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, DRIVER, LabSpec
+from nodeproof.labs.base.profiles import ELECTING, fixed_flags, profile_named
+from nodeproof.labs.base.spec import (
+    API_ADDRESS,
+    API_PORT,
+    DRIVER,
+    ETCD_PEER_PORT,
+    ETCD_PORT,
+    ControlPlane,
+    LabSpec,
+)
 from nodeproof.labs.base.wire import ServiceStatus
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.cluster import SERVICE_ADDRESS
-from nodeproof.model.needs import ATTACHER, CLOUD
+from nodeproof.model.needs import ATTACHER, CLOUD, role_of
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on
 
@@ -43,7 +53,8 @@ UID_TIMEOUT_S = 60.0
 ATTACHER_USER = "csi-attacher"
 """The name of the service account to which its manifests bind its role."""
 SERVICE_RANGE = "10.96.0.0/16"
-_ETCD = "http://127.0.0.1:2379"
+ONLY = ControlPlane()
+"""The control plane of a lab that has only one."""
 _LEASES = {"group": "coordination.k8s.io", "resources": ["leases"]}
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -72,14 +83,15 @@ class Credentials:
     service_account: Pair
 
 
-def issue_credentials(folder: Path) -> Credentials:
-    """Create a lab's authority and the control plane's certificates below `folder`."""
+def issue_credentials(folder: Path, planes: Sequence[ControlPlane]) -> Credentials:
+    """Create a lab's authority and the control planes' certificates below `folder`."""
     authority = Authority(folder)
+    own_addresses = [plane.address for plane in planes]
     hosts = [
         "kubernetes",
         "kubernetes.default",
         "localhost",
-        "127.0.0.1",
+        *{"127.0.0.1", *own_addresses},
         API_ADDRESS,
         SERVICE_ADDRESS,
         BRIDGES["control"],
@@ -92,14 +104,16 @@ def issue_credentials(folder: Path) -> Credentials:
         authority.issue("controller-manager", "system:kube-controller-manager"),
         authority.issue("scheduler", "system:kube-scheduler"),
         authority.issue(ATTACHER, ATTACHER_USER),
-        authority.issue("component-server", "component-server", hosts=["localhost", "127.0.0.1"]),
+        authority.issue(
+            "component-server", "component-server", hosts=["localhost", *{"127.0.0.1", *own_addresses}]
+        ),
         service_account_key(folder),
     )
 
 
-def kubeconfig(pair: Pair, authority: Path, user: str) -> str:
-    """Return a kubeconfig for one identity (JSON, which is YAML)."""
-    cluster = {"server": f"https://{API_ADDRESS}:{API_PORT}", "certificate-authority": str(authority)}
+def kubeconfig(pair: Pair, authority: Path, user: str, address: str = API_ADDRESS) -> str:
+    """Return a kubeconfig for one identity and one address of the API (JSON, which is YAML)."""
+    cluster = {"server": f"https://{address}:{API_PORT}", "certificate-authority": str(authority)}
     client = {"client-certificate": str(pair.cert), "client-key": str(pair.key)}
     return json.dumps(
         {
@@ -126,27 +140,50 @@ def write_kubeconfigs(credentials: Credentials, folder: Path) -> Mapping[str, Pa
     return {name: folder / f"{name}.kubeconfig" for name in users}
 
 
-def etcd(spec: LabSpec, data: Path) -> list[str]:
-    """Return the command of etcd on loopback; its data is in memory, as it need not outlive the lab."""
-    peer = "http://127.0.0.1:2380"
+def write_own_kubeconfig(
+    credentials: Credentials, folder: Path, plane: ControlPlane, name: str, pair: Pair
+) -> Path:
+    """Write the kubeconfig of a component that uses the API server of its own control plane."""
+    path = folder / f"{plane.component(name)}.kubeconfig"
+    path.write_text(kubeconfig(pair, credentials.authority.bundle, name, plane.api_address))
+    return path
+
+
+def etcd(spec: LabSpec, data: Path, plane: ControlPlane = ONLY) -> list[str]:
+    """Return the command of a control plane's etcd; its data is in memory, as it need not outlive the lab.
+
+    The only one listens on loopback, several on a network of the control planes.
+    """
     own = {
+        "name": plane.name,
         "data-dir": str(data),
-        "listen-client-urls": _ETCD,
-        "advertise-client-urls": _ETCD,
-        "listen-peer-urls": peer,
-        "initial-advertise-peer-urls": peer,
-        "initial-cluster": f"default={peer}",
+        "listen-client-urls": _client_url(plane),
+        "advertise-client-urls": _client_url(plane),
+        "listen-peer-urls": _peer_url(plane),
+        "initial-advertise-peer-urls": _peer_url(plane),
+        "initial-cluster": ",".join(f"{other.name}={_peer_url(other)}" for other in spec.control_planes),
         "log-level": "warn",
     }
     return _command(spec, "etcd", own)
 
 
-def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]:
-    """Return the command of kube-apiserver with TLS, RBAC, Node authorizer, NodeRestriction and audit log."""
+def _client_url(plane: ControlPlane) -> str:
+    return f"http://{plane.address}:{ETCD_PORT}"
+
+
+def _peer_url(plane: ControlPlane) -> str:
+    return f"http://{plane.address}:{ETCD_PEER_PORT}"
+
+
+def api_server(spec: LabSpec, credentials: Credentials, logs: Path, plane: ControlPlane = ONLY) -> list[str]:
+    """Return the command of kube-apiserver with TLS, RBAC, Node authorizer, NodeRestriction and audit log.
+
+    It uses the etcd of its control plane, and advertises the address of the balancer, if there is one.
+    """
     policy = credentials.authority.folder / "audit-policy.json"
     policy.write_text(json.dumps(_AUDIT_POLICY))
     own = {
-        "etcd-servers": _ETCD,
+        "etcd-servers": _client_url(plane),
         "bind-address": "0.0.0.0",  # noqa: S104  the lab's own network namespace
         "advertise-address": API_ADDRESS,
         "secure-port": str(API_PORT),
@@ -162,7 +199,7 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path) -> list[str]
         "service-account-key-file": str(credentials.service_account.cert),
         "service-account-signing-key-file": str(credentials.service_account.key),
         "audit-policy-file": str(policy),
-        "audit-log-path": str(logs / "audit.jsonl"),
+        "audit-log-path": str(logs / f"{plane.component('audit')}.jsonl"),
         "audit-log-maxsize": str(AUDIT_LIMIT_MB),
         "audit-log-maxbackup": "1",
     }
@@ -180,7 +217,7 @@ def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) ->
 
 
 def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
-    """Return the command of kube-scheduler with upstream's defaults, except leader election."""
+    """Return the command of kube-scheduler with upstream's defaults, except for leader election."""
     return _command(spec, "kube-scheduler", _client_flags(credentials, config))
 
 
@@ -218,7 +255,8 @@ def _command(
         Problem: The user sets one of the lab's own flags.
     """
     spec.overrides.refuse_own(component, own)
-    settings = {**FIXED_FLAGS.get(component, {}), **profile, **spec.overrides.of(component)}
+    fixed = fixed_flags(profile_named(spec.profile), len(spec.control_planes))
+    settings = {**fixed.get(component, {}), **profile, **spec.overrides.of(component)}
     return [spec.binary(component), *flags({**own, **settings})]
 
 
@@ -234,11 +272,13 @@ def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
     }
 
 
-def get(credentials: Credentials, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """GET a path of the API server as the lab's admin. Raises OSError, http.client.HTTPException."""
+def get(
+    credentials: Credentials, path: str, timeout_s: float, address: str = API_ADDRESS
+) -> tuple[int, bytes]:
+    """GET a path of an API server as the lab's admin. Raises OSError, http.client.HTTPException."""
     context = ssl.create_default_context(cafile=str(credentials.authority.bundle))
     context.load_cert_chain(str(credentials.admin.cert), str(credentials.admin.key))
-    connection = http.client.HTTPSConnection(API_ADDRESS, API_PORT, timeout=timeout_s, context=context)
+    connection = http.client.HTTPSConnection(address, API_PORT, timeout=timeout_s, context=context)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -247,11 +287,14 @@ def get(credentials: Credentials, path: str, timeout_s: float) -> tuple[int, byt
         connection.close()
 
 
-def wait_ready(credentials: Credentials, dead: Callable[[], str]) -> None:
+def wait_ready(credentials: Credentials, dead: Callable[[], str], plane: ControlPlane = ONLY) -> None:
     """Wait until /readyz answers 200. Raises Problem if a component has died, or after READY_TIMEOUT_S."""
     try:
         retry_on(
-            lambda: _ready(credentials, dead), OSError, http.client.HTTPException, timeout_s=READY_TIMEOUT_S
+            lambda: _ready(credentials, dead, plane.api_address),
+            OSError,
+            http.client.HTTPException,
+            timeout_s=READY_TIMEOUT_S,
         )
     except (OSError, http.client.HTTPException) as error:
         raise Problem(
@@ -276,13 +319,13 @@ def kube_system_uid(credentials: Credentials) -> str:
     return retry_on(fetch_uid, OSError, http.client.HTTPException, KeyError, timeout_s=UID_TIMEOUT_S)
 
 
-def _ready(credentials: Credentials, dead: Callable[[], str]) -> None:
+def _ready(credentials: Credentials, dead: Callable[[], str], address: str) -> None:
     died = dead()
     if died:
         name, _newline, last_lines = died.partition("\n")
         message = ": ".join(filter(None, (f"{name} died while the lab started", refusal(last_lines))))
         raise Problem(message, "lab", "its last log lines follow", last_lines)
-    status, body = get(credentials, "/readyz", 2)
+    status, body = get(credentials, "/readyz", 2, address)
     if status != 200:
         raise OSError(f"/readyz: {status} {body[-200:]!r}")
 
@@ -370,6 +413,12 @@ def _python(folders: DriverFolders, module: str) -> list[str]:
     return ["env", f"PYTHONPATH={folders.spec.volumes[DRIVER]}", sys.executable, "-P", "-B", "-m", module]
 
 
+_EXITS = ("leaderelection lost", "unable to load configmap", "connection refused")
+"""Last log lines, in lower case, of a component that exits because it lost its Lease, or as its API server is
+not up (cmd/kube-scheduler/app, k8s.io/apiserver/pkg/server/options/authentication.go).
+"""
+_RESTART_S = 1.0
+"""How long after its exit such a component starts again."""
 _VERSIONS = "versions"
 STATE_FOLDER = ".state"
 """The `state_folder` of components, below the folder of their settings."""
@@ -403,7 +452,8 @@ class Services:
     """The components by name.
 
     `folder` contains a folder per component for the flags and versions that faults set; `machine` returns the
-    shell of any machine of the lab.
+    shell of any machine of the lab. In a lab with several control planes, a component's own name means all
+    its replicas, as `etcd` does `etcd-1`, `etcd-2` and `etcd-3`; `planes` are the machines that they run on.
     """
 
     def __init__(
@@ -413,23 +463,40 @@ class Services:
         events: EventLog,
         kubectl: Kubectl,
         machine: Callable[[str], Shell],
+        planes: Planes | None = None,
     ) -> None:
         self._processes = processes
+        self._planes = planes or Planes(processes)
         self._folder = folder
         self._events = events
         self._kubectl = kubectl
         self._machine = machine
         self._argv: dict[str, Sequence[str]] = {}
+        self._started: set[str] = set()
         self._lock = threading.Lock()
         folder.mkdir(exist_ok=True)
 
     def __contains__(self, name: str) -> bool:
-        return name == CONTROL_PLANE or name in self._argv
+        return name == CONTROL_PLANE or name in self.names
+
+    @property
+    def names(self) -> Set[str]:
+        """The names of the components, of those that have replicas, and of the control planes."""
+        return {*self._argv, *map(role_of, self._argv), *self._planes.names}
+
+    @property
+    def hosts(self) -> Mapping[str, str]:
+        """The control plane that each replica runs on, and each control plane itself."""
+        replicas = {name: self._planes.host_of(name) for name in self._argv}
+        return {name: host for name, host in replicas.items() if host} | {
+            name: name for name in self._planes.names
+        }
 
     def register(self, name: str, argv: Sequence[str]) -> None:
         """Register the command of a component that only faults start."""
         self._argv[name] = argv
-        (self._folder / name).mkdir(exist_ok=True)
+        for folder in (name, role_of(name)):
+            (self._folder / folder).mkdir(exist_ok=True)
 
     def add_version(self, version: str, executables: Mapping[str, str]) -> None:
         """Link executables of another version to `versions/VERSION/COMPONENT`, where faults find them."""
@@ -441,21 +508,46 @@ class Services:
     def start(self, name: str, argv: Sequence[str]) -> None:
         """Register a component's command and start it. Raises CommandFailed."""
         self.register(name, argv)
-        self._processes.start(name, self.command(name))
+        self._start(name)
+
+    def _start(self, name: str) -> None:
+        host = self._planes.host_of(name)
+        on_exit = partial(self._may_exit, name) if host and role_of(name) in ELECTING else None
+        self._processes.start(name, [*self._planes.enter(host), *self.command(name)], on_exit=on_exit)
+        self._started.add(name)
+
+    def _may_exit(self, name: str, last_output: str) -> bool:
+        """Return whether a component may exit like this; start it again, as a kubelet does a static pod."""
+        if not any(reason in last_output.lower() for reason in _EXITS):
+            return False
+        threading.Timer(_RESTART_S, self._restart, [name]).start()
+        return True
+
+    def _restart(self, name: str) -> None:
+        """Start a component that exited, unless it was stopped meanwhile."""
+        with self._lock:
+            if name in self._started and self._is_startable(name):
+                self._start(name)
 
     def command(self, name: str) -> list[str]:
-        """Return a component's command line, in which flags and versions of faults replace the lab's."""
-        argv = list(self._argv[name])
-        for path in (self._folder / name).glob("*.version"):
-            argv[0] = str(self._folder / _VERSIONS / path.read_text() / name)
-        for path in sorted((self._folder / name).glob("*.json")):
+        """Return a component's command line, in which flags and versions of faults replace the lab's.
+
+        Faults on all replicas come before those on one.
+        """
+        argv, role = list(self._argv[name]), role_of(name)
+        folders = [self._folder / folder for folder in dict.fromkeys((role, name))]
+        for path in [path for folder in folders for path in folder.glob("*.version")]:
+            argv[0] = str(self._folder / _VERSIONS / path.read_text() / role)
+        for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
             for flag, value in json.loads(path.read_text()).items():
                 argv = [entry for entry in argv if not entry.startswith(f"--{flag}=")]
                 argv.append(f"--{flag}={value}")
         return argv
 
     def power(self, name: str, action: PowerAction) -> None:
-        """Stop (SIGKILL), start, freeze or thaw a component; if its state is already as wanted, do nothing.
+        """Stop (SIGKILL), start, freeze or thaw a component, with all its replicas, or a control plane.
+
+        If its state is already as wanted, do nothing.
 
         Raises:
             Problem: the component or the action is unknown.
@@ -464,40 +556,81 @@ class Services:
         verbs: Mapping[PowerAction, Callable[[str], None]] = {
             "off": self._off,
             "on": self._on,
-            "freeze": lambda name: self._signal(name, signal.SIGSTOP, "frozen"),
-            "thaw": lambda name: self._signal(name, signal.SIGCONT, "thawed"),
+            "freeze": self._freeze,
+            "thaw": self._thaw,
         }
-        if name not in self._argv or action not in verbs:
+        if name not in self.names or action not in verbs:
             raise Problem(f"no {action} for {name}", "control plane", f"there are: {', '.join(verbs)}")
         with self._lock:
             verbs[action](name)
 
     def status(self) -> Mapping[str, ServiceStatus]:
         pids = self._processes.pids()
-        return {name: ServiceStatus(pids.get(name), self.command(name)) for name in list(self._argv)}
+        components = {name: ServiceStatus(pids.get(name), self.command(name)) for name in list(self._argv)}
+        return components | {name: ServiceStatus(pid, ()) for name, pid in self._planes.pids().items()}
 
     def shell(self, name: str) -> ServiceShell:
         """Return the component's shell for the supervisor."""
         return ServiceShell(name, self._kubectl, self._machine, self, self._folder)
 
+    def enter(self, name: str) -> list[str]:
+        """Return the command prefix for commands on a control plane; empty for others. Raises Problem."""
+        return self._planes.enter(name) if name in self._planes else []
+
     def is_running(self, name: str) -> bool:
         """Return whether the component's process runs; the control plane as a whole always does."""
-        return name == CONTROL_PLANE or name in self._processes.pids()
+        return name == CONTROL_PLANE or any(part in self._processes.pids() for part in self._parts(name))
+
+    def _parts(self, name: str) -> list[str]:
+        """Return the components that a name means: one, all replicas of one, or those of a control plane."""
+        if name in self._argv:
+            return [name]
+        return [part for part in self._argv if name in (role_of(part), self._planes.host_of(part))]
 
     def _off(self, name: str) -> None:
-        self._processes.expect_end([name])
-        self._processes.kill(name)
+        parts = self._parts(name)
+        if name in self._planes and self._planes.pid(name) is not None:
+            # First, so that no peer gets a FIN.
+            self._planes.set_link(name, "down")
+        self._processes.expect_end(parts)
+        self._started -= {*parts}
+        for part in parts:
+            self._processes.kill(part)
+        if name in self._planes:
+            self._planes.end(name)
         self._events.write("machine", node=name, step="powered-off")
 
     def _on(self, name: str) -> None:
-        if not self.is_running(name):
-            self._processes.start(name, self.command(name))
+        if name in self._planes:
+            self._planes.boot(name)
+        stopped = [part for part in self._parts(name) if self._is_startable(part)]
+        for part in stopped:
+            self._start(part)
+        if stopped:
             self._events.write("machine", node=name, step="booted")
 
+    def _is_startable(self, component: str) -> bool:
+        """Return whether a component does not run, on a machine that is on: others start with theirs."""
+        host = self._planes.host_of(component)
+        is_on = not host or self._planes.pid(host) is not None
+        return is_on and component not in self._processes.pids()
+
+    def _freeze(self, name: str) -> None:
+        if name in self._planes and self._planes.pid(name) is not None:
+            self._planes.set_link(name, "down")
+        self._signal(name, signal.SIGSTOP, "frozen")
+
+    def _thaw(self, name: str) -> None:
+        if name in self._planes and self._planes.pid(name) is not None:
+            self._planes.set_link(name, "up")
+        self._signal(name, signal.SIGCONT, "thawed")
+
     def _signal(self, name: str, number: signal.Signals, step: str) -> None:
-        pid = self._processes.pids().get(name)
-        if pid is not None:
+        running = self._processes.pids()
+        pids = [running[part] for part in self._parts(name) if part in running]
+        for pid in pids:
             os.kill(pid, number)
+        if pids:
             self._events.write("machine", node=name, step=step)
 
 
@@ -520,14 +653,19 @@ class ComponentShell:
 
 @dataclass
 class ServiceShell(ComponentShell):
-    """Shell and power of one component; commands run in the folder of its settings."""
+    """Shell and power of one component or control plane; commands run in the folder of the settings."""
 
     services: Services
     folder: Path
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
-        """Run a command in the lab's namespaces. Raises MachineError if it does not end in time."""
-        command = self.kubectl.wrap(str(self.folder), argv)
+        """Run a command in the lab's namespaces, or in a control plane's network.
+
+        Raises MachineError if it does not end in time.
+        """
+        with as_machine_errors():
+            enter = self.services.enter(self.name)
+        command = [*enter, *self.kubectl.wrap(str(self.folder), argv)]
         return run_command(command, timeout_s, stdin, inherited_environment())
 
     def is_powered(self) -> bool:

@@ -156,22 +156,23 @@ def _unescaped(point: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
-def mount_memory(path: Path, node_mib: int, nodes: int) -> Path:
+def mount_memory(path: Path, node_mib: int, nodes: int, control_planes: int) -> Path:
     """Mount a lab's memory at `path`, with a separate part for logs: full logs do not stop etcd.
 
     Args:
         path: the mount point.
         node_mib: memory per node (MiB): a kubelet's folders, or the written part of a guest's disk.
         nodes: how many nodes the lab has.
+        control_planes: how many control planes the lab has.
 
     Raises:
         CommandFailed: mount(8) failed.
     """
-    _mount_tmpfs(path, 0o711, _BASE_MIB + nodes * node_mib)
+    _mount_tmpfs(path, 0o711, control_planes * _BASE_MIB + nodes * node_mib)
     for name in ("nodes", "scratch"):
         (path / name).mkdir()
     # Readable for clients that receive its descriptor; it has no path outside of the lab.
-    _mount_tmpfs(logs_in(path), 0o755, _LOGS_MIB + nodes * _NODE_LOGS_MIB)
+    _mount_tmpfs(logs_in(path), 0o755, control_planes * _LOGS_MIB + nodes * _NODE_LOGS_MIB)
     return path
 
 

@@ -130,6 +130,10 @@ def run_command(
         raise MachineError(str(error)) from error
 
 
+OnExit = Callable[[str], bool]
+_LAST_OUTPUT_BYTES = 4096
+
+
 class Processes:
     """Components by name; a thread waits for the end of each."""
 
@@ -143,9 +147,18 @@ class Processes:
         self._others: dict[str, int] = {}
 
     def start(
-        self, name: str, argv: Sequence[str], *, node: str = "", env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        node: str = "",
+        env: Mapping[str, str] | None = None,
+        on_exit: OnExit | None = None,
     ) -> proc.Process:
-        """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed."""
+        """Start a component; its output goes to `logs/NAME.log`. Raises CommandFailed.
+
+        At an unexpected end, `on_exit` gets its last output, and returns whether it may end like this.
+        """
         # klog writes local time without a zone.
         full_env = {**inherited_environment(), "TZ": "UTC", **(env or {})}
         try:
@@ -159,7 +172,7 @@ class Processes:
         with self._lock:
             self._running[name] = child
             self._died.pop(name, None)
-        threading.Thread(target=self._wait, args=(name, node, child), daemon=True).start()
+        threading.Thread(target=self._wait, args=(name, node, child, on_exit), daemon=True).start()
         return child
 
     def expect_end(self, names: Sequence[str]) -> None:
@@ -212,10 +225,18 @@ class Processes:
         with self._lock:
             return dict(self._others)
 
-    def _wait(self, name: str, node: str, child: proc.Process) -> None:
+    def _last_output(self, name: str) -> str:
+        try:
+            return (self._logs / f"{name}.log").read_bytes()[-_LAST_OUTPUT_BYTES:].decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _wait(self, name: str, node: str, child: proc.Process, on_exit: OnExit | None) -> None:
         status = child.wait()
         with self._lock:
             expected = child.pid in self._expected
+        expected = expected or (on_exit is not None and on_exit(self._last_output(name)))
+        with self._lock:
             if not expected:
                 self._died[name] = proc.describe_exit(status)
             if self._running.get(name) is child:

@@ -17,7 +17,8 @@ class Profile:
     """Timing flags per component, kubelet configuration and environment; empty means upstream's default.
 
     `slack_limit_s` is the measurement error above which verdicts are `host-too-loaded`; `negative_wait_s` is
-    how long a scenario waits for an event that must not happen.
+    how long a scenario waits for an event that must not happen. `leader_election` are flags of components
+    that elect a leader, in labs with several control planes.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Profile:
     cloud_controller_manager: Mapping[str, str] = field(default_factory=dict)
     kubelet: Mapping[str, Json] = field(default_factory=dict)
     kubelet_env: Mapping[str, str] = field(default_factory=dict)
+    leader_election: Mapping[str, str] = field(default_factory=dict)
 
 
 FAST = Profile(
@@ -56,6 +58,11 @@ FAST = Profile(
         "nodeStatusReportFrequency": "5m0s",
     },
     kubelet_env={"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"},
+    leader_election={
+        "leader-elect-lease-duration": "6s",
+        "leader-elect-renew-deadline": "4s",
+        "leader-elect-retry-period": "1s",
+    },
 )
 DOCUMENTED = Profile(name="documented", slack_limit_s=3.0, negative_wait_s=60.0, toleration_s=30)
 PROFILES = {profile.name: profile for profile in (FAST, DOCUMENTED)}
@@ -71,7 +78,7 @@ FIXED_FLAGS: Mapping[str, Mapping[str, str]] = {
     "kube-controller-manager": {"leader-elect": "false", "use-service-account-credentials": "true"},
     "kube-scheduler": {"leader-elect": "false"},
 }
-"""Flags of every lab that differ from upstream's defaults and change no timing."""
+"""Flags of a lab with one control plane that differ from upstream's defaults and change no timing."""
 FIXED_KUBELET: Mapping[str, Json] = {
     "healthzPort": 0,
     "makeIPTablesUtilChains": False,
@@ -82,12 +89,27 @@ FIXED_KUBELET: Mapping[str, Json] = {
 """The same for KubeletConfiguration. No server has that DNS address; it only silences a kubelet warning."""
 
 
+ELECTING = ("kube-controller-manager", "kube-scheduler")
+"""The components of which only a leader works."""
+
+
+def fixed_flags(profile: Profile, control_planes: int) -> Mapping[str, Mapping[str, str]]:
+    """Return the flags of every lab with so many control planes: several replicas elect a leader."""
+    if control_planes == 1:
+        return FIXED_FLAGS
+    electing = {
+        name: {**FIXED_FLAGS[name], "leader-elect": "true", **profile.leader_election} for name in ELECTING
+    }
+    return {**FIXED_FLAGS, **electing}
+
+
 def symbols(profile: Profile) -> Mapping[str, float]:
     """Return the expected values of the symbols of formulas (`nodeproof.model.formula`).
 
     They come from the profile or upstream's defaults and are not evidence: verdicts use what a lab reports.
     """
     manager, kubelet, server = profile.controller_manager, profile.kubelet, profile.api_server
+    election = profile.leader_election
     return {
         "G": duration_s(manager.get("node-monitor-grace-period", "50s")),
         "P": duration_s(manager.get("node-monitor-period", "5s")),
@@ -96,6 +118,9 @@ def symbols(profile: Profile) -> Mapping[str, float]:
         "R": float(kubelet.get("nodeLeaseDurationSeconds", 40)) / 4,
         "S": duration_s(manager.get("node-startup-grace-period", "60s")),
         "U": duration_s(str(kubelet.get("nodeStatusUpdateFrequency", "10s"))),
+        "L": duration_s(election.get("leader-elect-lease-duration", "15s")),
+        "D": duration_s(election.get("leader-elect-renew-deadline", "10s")),
+        "Y": duration_s(election.get("leader-elect-retry-period", "2s")),
         "T": float(server.get("default-unreachable-toleration-seconds", 300)),
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeproof.cache import unfinished
+from nodeproof.machines.machine import CONTROL_PLANE
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides
 from nodeproof.model.problem import Problem
 
@@ -22,11 +23,13 @@ NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-c
 """The namespaces of a lab, as options of `unshare`."""
 CONTROL_NET = "10.78"
 DATA_NET = "10.77"
+PLANES_NET = "10.79"
 API_ADDRESS = f"{DATA_NET}.0.1"
 API_PORT = 6443
 OUTSIDE_ADDRESS = "203.0.113.1"
 """An address of the lab in none of its networks: requests from it come from outside of the cluster."""
 KUBELET_PORT = 10250
+ETCD_PORT, ETCD_PEER_PORT = 2379, 2380
 SSH_PORT = 22
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 
@@ -101,6 +104,40 @@ class NodeSpec:
 
 
 @dataclass(frozen=True)
+class ControlPlane:
+    """One control plane of a lab, with every component.
+
+    The `number` of the only one is 0; it has no network of its own.
+    """
+
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its machine, and of its member of etcd."""
+        return self.component(CONTROL_PLANE)
+
+    @property
+    def address(self) -> str:
+        """The address of its etcd."""
+        return f"{PLANES_NET}.0.{10 + self.number}" if self.number else "127.0.0.1"
+
+    @property
+    def api_address(self) -> str:
+        """The address at which its own components reach its API server."""
+        return self.address if self.number else API_ADDRESS
+
+    def component(self, role: str) -> str:
+        """Return the name of one of its components."""
+        return f"{role}-{self.number}" if self.number else role
+
+
+def control_planes(count: int) -> tuple[ControlPlane, ...]:
+    """Return the control planes of a lab that has so many."""
+    return tuple(map(ControlPlane, range(1, count + 1))) if count > 1 else (ControlPlane(),)
+
+
+@dataclass(frozen=True)
 class LabSpec:
     """Everything that the supervisor needs to build one lab.
 
@@ -136,6 +173,11 @@ class LabSpec:
     def dir(self) -> Path:
         """The lab's runtime folder."""
         return RUNTIME_ROOT / self.lab
+
+    @property
+    def control_planes(self) -> tuple[ControlPlane, ...]:
+        """The lab's control planes."""
+        return control_planes(self.overrides.control_planes)
 
     def unfinished_snapshots(self) -> list[Path]:
         """Return the unfinished snapshots that killed labs left in the cache."""

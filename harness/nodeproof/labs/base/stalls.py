@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from nodeproof.labs.base.processes import EventLog, Processes, children_of
-from nodeproof.model.needs import COMPONENTS
+from nodeproof.model.needs import COMPONENTS, role_of
 from nodeproof.model.slack import LAB
 from nodeproof.recording.node_messages import NOTABLE_S, measure_stalls
 
@@ -71,12 +71,20 @@ def _measure_waits(write: Callable[..., None], processes: Processes, ended: thre
     while not ended.wait(PERIOD_S):
         before_t, last_t = last_t, time.monotonic()
         watched = _watched_pids(processes.pids(), processes.external_pids(), kubelets)
-        waited = {name: waits.since_last_look_s(pid) for name, pid in watched.items()}
+        waited = by_role({name: waits.since_last_look_s(pid) for name, pid in watched.items()})
         waits.retain(watched.values())
         waited_s = sequential_wait_s(waited, last_t - before_t)
         if waited_s > NOTABLE_S:
             late_s = max((waited.get(name, 0.0) for name in CONTROLLERS), default=0.0)
             write(late_s=round(late_s, 4), waited_s=round(waited_s, 4))
+
+
+def by_role(waited: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the longest wait (s) of a component's replicas: a change passes through them in parallel."""
+    longest: dict[str, float] = {}
+    for name, took_s in waited.items():
+        longest[role_of(name)] = max(longest.get(role_of(name), 0.0), took_s)
+    return longest
 
 
 def sequential_wait_s(waited: Mapping[str, float], passed_s: float) -> float:
@@ -114,7 +122,7 @@ def _watched_pids(
 
     The waits of a virtual machine delay everything in it.
     """
-    planes = {name: running[name] for name in COMPONENTS if name in running}
+    planes = {name: pid for name, pid in running.items() if role_of(name) in COMPONENTS}
     machines = {name: pid for name, pid in others.items() if name.startswith(_MACHINE)}
     return {**planes, **machines, **kubelets.of(running)}
 

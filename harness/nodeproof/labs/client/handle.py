@@ -181,6 +181,7 @@ class LabHandle:
         self.zone = ""
         self.out_of_service: Mapping[str, str] = {}
         self._configuration: Configuration | None = None
+        self._read_configuration = access.read_configuration or self._read_components
         self._machine_events = MachineEvents(self._events)
 
     @property
@@ -262,13 +263,17 @@ class LabHandle:
                 None to measure it.
         """
         workloads.prepare(self.cluster.api)
+        watch_latency_s = (measure_watch_latency_s or self.measure_watch_latency_s)()
+        calibration = Calibration(watch_latency_s, self.read_clock_offsets_s())
+        self._configuration = self._read_configuration(calibration)
+
+    def _read_components(self, calibration: Calibration) -> Configuration:
+        """Return the configuration that the components of a lab report. Raises ApiError, MachineError."""
         node = self.fleet.machine(self._nodes_to_query()[0])
         running = RunningLab(
             self.kind, self.profile, self.components, self.fleet.command_lines(), node, self._nodes_to_query()
         )
-        watch_latency_s = (measure_watch_latency_s or self.measure_watch_latency_s)()
-        calibration = Calibration(watch_latency_s, self.read_clock_offsets_s())
-        self._configuration = read_configuration(self.cluster.api, running, calibration)
+        return read_configuration(self.cluster.api, running, calibration)
 
     @property
     def is_prepared(self) -> bool:

@@ -14,8 +14,10 @@ from nodeproof import locks, proc
 from nodeproof.artifacts.components import Component, Components
 from nodeproof.labs.base.spec import RUNTIME_ROOT, LabSpec
 from nodeproof.labs.base.wire import LabStatus, SupervisorClient
+from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.labs.client.supervised import supervised, wait_removed
+from nodeproof.labs.kinds import EXISTING
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
@@ -229,6 +231,25 @@ def heal(name: str, zone: str = "") -> None:
             lab.close()
     if unproven:
         raise Problem(f"not proven healed: {', '.join(unproven)}", f"lab {name}", "run `nodeproof down`")
+
+
+def heal_cluster(inventory: Path) -> None:
+    """Heal somebody's own cluster by the ledger in it, whatever machine the faults came from.
+
+    Raises:
+        Problem: Another process uses it, it cannot be healed, or the heal cannot be proven.
+    """
+    lab = starting.attach(EXISTING.name, str(inventory))
+    try:
+        unproven = lab.safety.heal_unfinished()
+        lab.tidy()
+    except (OutsideError, OSError) as error:
+        raise Problem(str(error), str(inventory), "run it again") from error
+    finally:
+        lab.close()
+    if unproven:
+        step = "check these machines, and run it again"
+        raise Problem(f"not proven healed: {', '.join(unproven)}", str(inventory), step)
 
 
 def heal_unzoned(name: str) -> None:

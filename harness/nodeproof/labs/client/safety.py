@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nodeproof.cluster.api import ApiError
@@ -22,8 +22,16 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.deadman import Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
-from nodeproof.safety.injector import HEAL_TIMEOUT_S, Injector, heal_unfinished, healed_at, hold_off, sweep
-from nodeproof.safety.ledger import Ledger
+from nodeproof.safety.injector import (
+    HEAL_TIMEOUT_S,
+    Injector,
+    heal_unfinished,
+    healed_at,
+    hold_off,
+    permit_all,
+    sweep,
+)
+from nodeproof.safety.ledger import FaultLedger, Ledger
 from nodeproof.waiting import retry_on
 
 _ASK_TIMEOUT_S = 10.0
@@ -61,7 +69,8 @@ class Safety:
         self._api, self._fleet = access.api, access.fleet
         self._switch, self._armed_faults = access.switch, access.armed_faults
         self._lab, self._zone = access.dir.name, ""
-        self.ledger = Ledger(self._lab)
+        self.ledger: FaultLedger = access.ledger or Ledger(self._lab)
+        self._consent = access.consent
         has_timers = "systemd" in access.features
         timers = (Timers(lambda name: self._fleet.machine(name, SWITCHES)),) if has_timers else ()
         self.switches = Switches((self._switch, *timers))
@@ -72,6 +81,7 @@ class Safety:
             self._control_planes,
             self.ledger,
             self.switches,
+            permit=self._consent.permit if self._consent else permit_all,
         )
 
     def restrict_to_zone(self, zone: str) -> None:
@@ -80,7 +90,9 @@ class Safety:
         self.ledger = self.injector.ledger = Ledger(self._lab, lease=zone)
 
     def lab_record(self) -> Record:
-        """Return the record that the lab wrote of itself when it was created."""
+        """Return the record that the lab wrote of itself when it was created, or its owner's consent."""
+        if self._consent is not None:
+            return self._consent.record()
         return Record(**json.loads(self._record.read_text()))
 
     def register_object(self, path: str) -> str:
@@ -247,8 +259,14 @@ class Safety:
         unhealed = heal_unfinished(self.ledger, armed, self._heal)
         on = [entry.name for entry in self._fleet.nodes() if entry.is_on]
         with ThreadPoolExecutor(4) as pool:
-            unswept = list(pool.map(self._sweep, on if self._zone else [CONTROL_PLANE, *on]))
+            unswept = list(pool.map(self._sweep, on if self._zone else [*self._planes_on(), *on]))
         return [*unhealed, *filter(None, unswept)]
+
+    def _planes_on(self) -> list[str]:
+        """Return the control plane as a whole, and each of several that is on."""
+        planes = self._fleet.control_planes()
+        whole = [CONTROL_PLANE] if self._fleet.has(CONTROL_PLANE) else []
+        return [*whole, *(name for name in planes if self._fleet.machine(name).is_powered())]
 
     def _is_in_own_zone(self, data: Mapping[str, Json]) -> bool:
         """Return whether a fault affects no other zone."""
@@ -304,7 +322,10 @@ class Safety:
             nodes_future = pool.submit(self._nodes_among, names, own_names)
             own_facts = self._own_facts(place) if place in own_names else None
             uid, nodes = str(uid_future.result()["metadata"]["uid"]), nodes_future.result()
-        return [_target(name, uid, nodes.get(name), own_facts if name == place else None) for name in names]
+        targets = (
+            _target(name, uid, nodes.get(name), own_facts if name == place else None) for name in names
+        )
+        return [replace(target, lab_label=None) if self._consent else target for target in targets]
 
     def _nodes_among(self, names: Sequence[str], own_names: Set[str]) -> Mapping[str, Json]:
         """Return the Nodes of these names that exist, by one request. Raises ApiError."""

@@ -47,6 +47,7 @@ from nodeproof.labs.kinds import DEFAULT_KIND, kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.overrides import (
     COMPONENTS,
+    CONTROL_PLANES_OPTION,
     GATES_OPTION,
     KUBELET,
     NO_OVERRIDES,
@@ -351,12 +352,23 @@ def check(request: LabRequest) -> None:
 
 
 def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
-    """Check that a lab of this kind may have the versions of `overrides`. Raises Problem."""
+    """Check that a lab of this kind may have what `overrides` requests. Raises Problem."""
     if overrides.node_versions and not kind.has_node_versions:
         message = f"versions of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, NODE_VERSIONS_OPTION, "leave it out, or choose another --lab")
+    if overrides.control_planes > 1 and not kind.has_control_planes:
+        message = f"a {kind.name} lab has one control plane"
+        raise Problem(message, CONTROL_PLANES_OPTION, "leave it out, or choose another --lab")
     check_skew(api_server, overrides.node_versions)
     check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
+
+
+def attach(kind: str, name: str) -> LabHandle:
+    """Use a lab that no supervisor of nodeproof runs. Raises Problem."""
+    found = kind_named(kind)
+    if found.connect is None:
+        raise Problem(f"a {kind} lab is started, not attached", "--lab", "leave out --cluster")
+    return LabHandle(found, found.connect(name))
 
 
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:
@@ -367,7 +379,7 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
     check(request)
     kind = kind_named(request.kind)
     if kind.connect is not None:
-        lab = LabHandle(kind, kind.connect(request.lab))
+        lab = attach(request.kind, request.lab)
         lab.wait_nodes_ready(unready=workloads.not_ready)
         return lab
     prefix = root_prefix()

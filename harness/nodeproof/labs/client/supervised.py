@@ -15,8 +15,9 @@ from nodeproof.artifacts.components import Components
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz
 from nodeproof.labs.base.control_plane import ATTACHER_PORT, ComponentShell, Kubectl, as_machine_errors
+from nodeproof.labs.base.planes import enter_plane
 from nodeproof.labs.base.processes import last_console_lines, refusal
-from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, NodeSpec
+from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, ETCD_PORT, ControlPlane, NodeSpec, control_planes
 from nodeproof.labs.base.wire import MemoryUsage, NodeInfo, ServiceStatus, SupervisorClient, folder_of
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.measuring import MANAGER
@@ -24,7 +25,7 @@ from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import Access, Fleet, Kind, Lifecycle
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, Machine, MachineError, PowerAction
 from nodeproof.machines.ssh import Host, SshAccess, SshMachine
-from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS
+from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS, role_of
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import wait_until_empty
@@ -38,16 +39,20 @@ _LOST = {
     "memory": "its etcd and its machines cannot write; end it with `nodeproof down`",
 }
 _ANSWER_TIMEOUT_S = 1.0
-_PORTS: Mapping[str, tuple[str, int]] = {
-    "etcd": ("127.0.0.1", 2379),
-    "kube-apiserver": (API_ADDRESS, API_PORT),
-    "kube-controller-manager": ("127.0.0.1", 10257),
-    "kube-scheduler": ("127.0.0.1", 10259),
-    CLOUD: ("127.0.0.1", 10258),
-    ATTACHER: ("127.0.0.1", ATTACHER_PORT),
-    CONTROL_PLANE: (API_ADDRESS, API_PORT),
+_LOOPBACK = "127.0.0.1"
+_PORTS: Mapping[str, int] = {
+    "etcd": ETCD_PORT,
+    "kube-apiserver": API_PORT,
+    "kube-controller-manager": 10257,
+    "kube-scheduler": 10259,
+    CLOUD: 10258,
+    ATTACHER: ATTACHER_PORT,
+    CONTROL_PLANE: API_PORT,
 }
-"""The address and port where each component serves."""
+"""The port where each component serves."""
+_LEADERS: Mapping[int, str] = {_PORTS[name]: name for name in ("kube-controller-manager", "kube-scheduler")}
+"""The components of which only a leader works, by their ports."""
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 _ZONE_SIZE_METRIC = "node_collector_zone_size{"
 """Exported once the node lifecycle controller has processed the nodes."""
 _WITHOUT_TLS = ("etcd", ATTACHER)
@@ -64,9 +69,10 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
     status = supervisor.status()
     kind = kind_named(status.kind)
     config = folder / "pki" / "admin.kubeconfig"
-    api = Api(config, supervisor.dial)
+    planes = control_planes(status.overrides.control_planes)
+    api = LeaderApi(config, supervisor.dial, planes) if len(planes) > 1 else Api(config, supervisor.dial)
     own_kubectl = Kubectl(str(components.path("kubectl")), config)
-    fleet = SupervisedFleet(folder, supervisor, api, kind, own_kubectl)
+    fleet = SupervisedFleet(folder, supervisor, api, kind, own_kubectl, planes)
 
     def kubectl(arguments: Sequence[str], timeout_s: float, stdin: str) -> Mapping[str, Json]:
         command = [own_kubectl.path, f"--kubeconfig={config}", *arguments]
@@ -88,13 +94,54 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
     return LabHandle(kind, access)
 
 
+Dial = Callable[[str, int, float], socket.socket]
+
+
+class LeaderApi(Api):
+    """The API of a lab with several control planes: the loopback URL of a component means its leader."""
+
+    def __init__(self, config: Path, dial: Dial, planes: Sequence[ControlPlane]) -> None:
+        super().__init__(config, dial)
+        self._addresses = {plane.name: plane.address for plane in planes}
+
+    def text_at(self, url: str) -> str:
+        return super().text_at(self._at_leader(url))
+
+    def get_at(self, base: str, path: str) -> Json:
+        return super().get_at(self._at_leader(base), path)
+
+    def _at_leader(self, url: str) -> str:
+        for port, component in _LEADERS.items():
+            own = f"https://{_LOOPBACK}:{port}"
+            if url.startswith(own):
+                address = self._addresses.get(leader(self, component), _LOOPBACK)
+                return f"https://{address}:{port}{url.removeprefix(own)}"
+        return url
+
+
+def leader(api: Api, component: str) -> str:
+    """Return the control plane whose replica of a component leads; empty if none does.
+
+    It is the host name in the identity of client-go's leader election. Raises ApiError.
+    """
+    spec = api.get(f"{_LEASES}/{component}")["spec"]
+    return str(spec.get("holderIdentity") or "").partition("_")[0]
+
+
 class SupervisedFleet(Fleet):
     """The machines of one lab, reached and powered through their supervisor."""
 
     def __init__(
-        self, folder: Path, supervisor: SupervisorClient, api: Api, kind: Kind, kubectl: Kubectl
+        self,
+        folder: Path,
+        supervisor: SupervisorClient,
+        api: Api,
+        kind: Kind,
+        kubectl: Kubectl,
+        planes: Sequence[ControlPlane],
     ) -> None:
         self._kubectl = kubectl
+        self._planes = {plane.name: plane for plane in planes if plane.number}
         self._pki = folder / "pki"
         self._lab = folder.name
         self._supervisor = supervisor
@@ -132,7 +179,17 @@ class SupervisedFleet(Fleet):
         return step + max(entry.slot for entry in self.nodes())
 
     def has(self, name: str) -> bool:
-        return name in SERVICES or name in {entry.name for entry in self._all()}
+        return self._is_component(name) or name in {entry.name for entry in self._all()}
+
+    def control_planes(self) -> Mapping[str, str]:
+        return {name: plane.address for name, plane in self._planes.items()}
+
+    def _is_component(self, name: str) -> bool:
+        return name in SERVICES or (role_of(name) != name and bool(self._plane_of(name)))
+
+    def _plane_of(self, name: str) -> ControlPlane | None:
+        """Return the control plane of a replica, or the one of that name."""
+        return self._planes.get(f"{CONTROL_PLANE}-{name.rpartition('-')[2]}")
 
     def machine(self, name: str, purpose: str = "scenario") -> Machine:
         key = (purpose, name)
@@ -141,9 +198,8 @@ class SupervisedFleet(Fleet):
         return self._machines[key]
 
     def _reach(self, name: str) -> Machine:
-        if name in SERVICES:
-            bundle = self._pki / "ca.crt"
-            return ServiceMachine(name, self._kubectl, self.machine, self._supervisor, self._api, bundle)
+        if self._is_component(name):
+            return self._component(name)
         nodes = {entry.name: entry for entry in self.nodes()}
         if name not in nodes:
             raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(nodes)}")
@@ -154,11 +210,24 @@ class SupervisedFleet(Fleet):
         access = SshAccess(name, info.control_address, info.data_address, api_address, key, host_key)
         return SshMachine(access, self._supervisor.dial, SupervisedHost(self._supervisor, self._api))
 
+    def _component(self, name: str) -> ServiceMachine:
+        plane, role = self._plane_of(name), role_of(name)
+        is_at_api = plane is None and name in ("kube-apiserver", CONTROL_PLANE)
+        host = plane.address if plane else API_ADDRESS if is_at_api else _LOOPBACK
+        bundle = self._pki / "ca.crt"
+        own = (name, self._kubectl, self.machine, self._supervisor, self._api, bundle, (host, _PORTS[role]))
+        if name in self._planes:
+            return PlaneMachine(*own)
+        if role in COMPONENTS and plane is None and self._planes:
+            return ReplicatedMachine(*own, tuple(each.component(role) for each in self._planes.values()))
+        return ServiceMachine(*own)
+
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
         return self._supervisor.dial(host, port, timeout_s, source)
 
     def command_lines(self) -> Mapping[str, Sequence[str]]:
-        return {name: service.argv for name, service in self._supervisor.status().services.items()}
+        services = self._supervisor.status().services
+        return {role_of(name): service.argv for name, service in services.items() if service.argv}
 
     def owner(self, name: str) -> str:
         return self._kind.owner(self._run, name)
@@ -220,7 +289,7 @@ class SupervisedLifecycle(Lifecycle):
             raise Problem(message, f"lab {self.folder.name}", "its last log lines follow", log_lines)
 
     def has_control_plane(self) -> bool:
-        return not set(COMPONENTS) & set(self.supervisor.status().died)
+        return not set(COMPONENTS) & set(map(role_of, self.supervisor.status().died))
 
     @property
     def logs(self) -> Path:
@@ -300,11 +369,15 @@ class SupervisedHost(Host):
 
 @dataclass
 class ServiceMachine(ComponentShell):
-    """One component, reached through its lab's supervisor; its only network probe is whether it answers."""
+    """One component, reached through its lab's supervisor; its only network probe is whether it answers.
+
+    `served_at` is the address and port where it serves.
+    """
 
     supervisor: SupervisorClient
     api: Api
     bundle: Path
+    served_at: tuple[str, int]
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command in the lab's namespaces and the folder of the components' settings.
@@ -335,10 +408,10 @@ class ServiceMachine(ComponentShell):
 
     def answers_on_control(self) -> bool:
         """Return whether it answers a request: the kernel accepts connections of a frozen process, too."""
-        host, port = _PORTS[self.name]
+        host, port = self.served_at
         with contextlib.suppress(OSError), self.supervisor.dial(host, port, _ANSWER_TIMEOUT_S) as plain:
             plain.settimeout(_ANSWER_TIMEOUT_S)
-            if self.name in _WITHOUT_TLS:
+            if role_of(self.name) in _WITHOUT_TLS:
                 plain.sendall(_HEALTH_REQUEST)
                 return bool(plain.recv(1))
             context = ssl.create_default_context(cafile=str(self.bundle))
@@ -350,7 +423,7 @@ class ServiceMachine(ComponentShell):
     def refuses_on_control(self) -> bool:
         """Return whether its port refuses connections."""
         try:
-            self.supervisor.dial(*_PORTS[self.name], _ANSWER_TIMEOUT_S).close()
+            self.supervisor.dial(*self.served_at, _ANSWER_TIMEOUT_S).close()
         except ConnectionRefusedError:
             return True
         except OSError:
@@ -374,8 +447,9 @@ class ServiceMachine(ComponentShell):
         try:
             if self.name == "kube-controller-manager":
                 return _ZONE_SIZE_METRIC in self.api.text_at(f"{MANAGER}/metrics")
-            if self.name in ("kube-apiserver", CONTROL_PLANE):
-                return bool(self.api.text("/readyz"))
+            if role_of(self.name) in ("kube-apiserver", CONTROL_PLANE):
+                host, port = self.served_at
+                return bool(self.api.text_at(f"https://{host}:{port}/readyz"))
         except ApiError:
             return False
         return self.answers_on_control()
@@ -389,3 +463,68 @@ class ServiceMachine(ComponentShell):
 
     def _status(self) -> ServiceStatus:
         return self.supervisor.status().services[self.name]
+
+
+@dataclass
+class PlaneMachine(ServiceMachine):
+    """One of several control planes, with its components; commands run in its network."""
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        """Run a command in its network and the folder of the components' settings. Raises MachineError."""
+        pid = self._status().pid
+        if pid is None:
+            raise MachineError(f"{self.name} is off")
+        return ServiceMachine.run(self, [*enter_plane(pid), *argv], timeout_s=timeout_s, stdin=stdin)
+
+    def is_powered(self) -> bool:
+        """Return whether its first process runs."""
+        return self._status().pid is not None
+
+    def serves_kubelet(self) -> bool:
+        """Return whether its API server is ready, and its other components answer."""
+        number = self.name.rpartition("-")[2]
+        parts = [self.machine(f"{role}-{number}") for role in COMPONENTS]
+        return ServiceMachine.serves_kubelet(self) and all(
+            part.is_powered() and isinstance(part, ServiceMachine) and part.answers_on_control()
+            for part in parts
+        )
+
+
+@dataclass
+class ReplicatedMachine(ServiceMachine):
+    """A component with all its replicas: it is off if none runs, and healthy if all are."""
+
+    replicas: Sequence[str] = ()
+
+    @property
+    def _machines(self) -> Sequence[ServiceMachine]:
+        machines = map(self.machine, self.replicas)
+        return [machine for machine in machines if isinstance(machine, ServiceMachine)]
+
+    def is_powered(self) -> bool:
+        """Return whether a replica runs."""
+        return any(machine.is_powered() for machine in self._machines)
+
+    def boot_id(self) -> str:
+        """Return the process ids of the replicas, which change with each start."""
+        return " ".join(machine.boot_id() for machine in self._machines)
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the next start of its first replica. Raises Problem."""
+        return self._machines[0].command()
+
+    def answers_on_control(self) -> bool:
+        """Return whether a replica answers a request."""
+        return any(machine.answers_on_control() for machine in self._machines)
+
+    def refuses_on_control(self) -> bool:
+        """Return whether the port of each replica refuses connections."""
+        return all(machine.refuses_on_control() for machine in self._machines)
+
+    def reaches_control_plane(self) -> bool:
+        """Return whether each replica answers."""
+        return all(machine.answers_on_control() for machine in self._machines)
+
+    def serves_kubelet(self) -> bool:
+        """Return whether each replica answers, and the component does its work."""
+        return self.reaches_control_plane() and ServiceMachine.serves_kubelet(self)

@@ -16,7 +16,7 @@ from nodeproof.artifacts.components import HOLLOW, Components
 from nodeproof.hints import BASE, Hint
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
-from nodeproof.labs.base.profiles import FIXED_FLAGS, FIXED_KUBELET, Profile
+from nodeproof.labs.base.profiles import FIXED_KUBELET, Profile, fixed_flags
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.machines.machine import Machine
@@ -26,7 +26,11 @@ from nodeproof.model.problem import Problem
 
 if TYPE_CHECKING:
     from nodeproof.cluster.api import Api
+    from nodeproof.faults import Fault
+    from nodeproof.model.cluster import Calibration, Configuration
     from nodeproof.safety.deadman import Deadman
+    from nodeproof.safety.guard import Declared, Record
+    from nodeproof.safety.ledger import FaultLedger
 
 Json = Any
 Report = Callable[[str], None]
@@ -127,8 +131,10 @@ class Kind:
     boot, before the lab starts; `start_messages` yields messages for the user about the start; `owner` asks
     the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes` that
     each node has its own memory and processors, `has_node_versions` that a node may have a kubelet of another
-    version, `has_host_clock` that its nodes share the clock of the harness's kernel. `deviations` lists how
-    its nodes differ from a normal installation.
+    version, `has_control_planes` that it may have three control planes, `has_host_clock` that its nodes share
+    the clock of the harness's kernel. `deviations` lists how its nodes differ from a normal installation.
+    `only_faults` are the words of the faults that it can have if it is somebody's own cluster, which is
+    attached and never started; None if it is a lab.
     """
 
     name: str
@@ -140,6 +146,7 @@ class Kind:
     is_hollow: bool = False
     has_shapes: bool = False
     has_node_versions: bool = False
+    has_control_planes: bool = False
     has_host_clock: bool = False
     deviations: Sequence[str] = ()
     storage: DriverFactory | None = None
@@ -149,6 +156,12 @@ class Kind:
     )
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
     connect: Callable[[str], Access] | None = None
+    only_faults: frozenset[str] | None = None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is somebody's own cluster."""
+        return self.only_faults is not None
 
     @property
     def kubelet_role(self) -> str:
@@ -172,7 +185,8 @@ class Kind:
 
         Claims about defaults do not use these: they read command lines and the kubelet's configuration file.
         """
-        flags: dict[str, dict[str, Json]] = {name: dict(fixed) for name, fixed in FIXED_FLAGS.items()}
+        fixed = fixed_flags(profile, overrides.control_planes)
+        flags: dict[str, dict[str, Json]] = {name: dict(values) for name, values in fixed.items()}
         flags["kube-apiserver"] |= profile.api_server
         flags["kube-controller-manager"] |= profile.controller_manager
         flags[KUBELET] = {**self.kubelet(), **profile.kubelet}
@@ -185,7 +199,12 @@ class Kind:
         }
 
     def settings(self, profile: Profile, overrides: Overrides = NO_OVERRIDES) -> list[str]:
-        """Return every setting that differs from upstream's default, one line each, for display."""
+        """Return every setting that differs from upstream's default, one line each, for display.
+
+        Those of somebody's own cluster are not of nodeproof's making.
+        """
+        if self.is_attached:
+            return []
         flags_of_components = [
             f"{component} {name}={value}"
             for component, flags in self.flags_set(profile, overrides).items()
@@ -229,6 +248,10 @@ class Fleet(Protocol):
     def has(self, name: str) -> bool:
         """Return whether a node in any zone, or a control plane component, has that name. Raises Problem."""
         ...
+
+    def control_planes(self) -> Mapping[str, str]:
+        """Return the address of each of several control planes; none if there is only one."""
+        return {}
 
     def machine(self, name: str, purpose: str = ...) -> Machine:
         """Return a node, a control plane component or the whole control plane as a machine.
@@ -309,12 +332,24 @@ class Lifecycle(Protocol):
 
 
 @dataclass(frozen=True)
+class Consent:
+    """The consent of a cluster's owner to faults, in place of the record that a lab wrote of itself.
+
+    `record` returns facts about the marked nodes; `permit` raises Refused unless a fault is permitted now.
+    """
+
+    record: Callable[[], Record]
+    permit: Callable[[Fault, Declared], None]
+
+
+@dataclass(frozen=True)
 class Access:
     """Everything that `LabHandle` needs of a running lab.
 
     `dir` is a folder for the harness's files about the lab, with the `record.json` that the guard reads.
     `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
     was never disarmed. `upgrade_version` is the version that faults upgrade the control plane to, if any.
+    Somebody's own cluster has a `consent`, a `ledger` that its other users see, and `read_configuration`.
     """
 
     dir: Path
@@ -328,3 +363,6 @@ class Access:
     switch: Deadman
     armed_faults: Callable[[], Sequence[Mapping[str, Json]]]
     upgrade_version: str = ""
+    consent: Consent | None = None
+    ledger: FaultLedger | None = None
+    read_configuration: Callable[[Calibration], Configuration] | None = None

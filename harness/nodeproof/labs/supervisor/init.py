@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from nodeproof.labs.base.control_plane import Kubectl, Services
 from nodeproof.labs.base.mounts import Memory, logs_in, mount_etc, mount_memory, protect_host
 from nodeproof.labs.base.nodes import NodeEnvironment, RunningNode
 from nodeproof.labs.base.pki import ssh_key
+from nodeproof.labs.base.planes import BALANCER, Planes, balancer
 from nodeproof.labs.base.processes import (
     EventLog,
     Processes,
@@ -38,12 +39,12 @@ from nodeproof.labs.base.processes import (
     inherited_environment,
     limit_size,
 )
-from nodeproof.labs.base.spec import API_ADDRESS, LabSpec, NodeSpec
+from nodeproof.labs.base.spec import API_ADDRESS, ControlPlane, LabSpec, NodeSpec
 from nodeproof.labs.base.stalls import record_stalls
 from nodeproof.labs.base.wire import LabStatus, NodeInfo
-from nodeproof.labs.kinds import kind_named
+from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.machines.machine import Shell
-from nodeproof.model.needs import ATTACHER, CLOUD
+from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 
@@ -138,6 +139,8 @@ class Deadman:
 LINGER_S = 60.0
 """How long a lab that is not kept outlives the last client that holds it."""
 _LOG_TAIL_LINES = 15
+STORES, CONTROLLERS = COMPONENTS[:2], COMPONENTS[2:]
+"""The components that a control plane needs first, and those that need a ready API server."""
 
 
 class LabServer:
@@ -159,16 +162,20 @@ class LabServer:
         self._uid = ""
         self._end_unless_held()
         network.set_up_bridges()
+        if len(spec.control_planes) > 1:
+            network.set_up_planes()
         self._witness = Listener()
         self._protect_host()
-        self._memory = mount_memory(spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes))
+        self._memory = mount_memory(
+            spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes), len(spec.control_planes)
+        )
         os.environ["TMPDIR"] = str(self._memory / "scratch")
         self._logs = logs_in(self._memory)
         self._usage = Memory(self._memory)
         limit_size(self._logs, spec.owner_uid, spec.owner_gid, self._usage.update)
         self._processes = Processes(self._logs, self._events)
         mount_etc(self._memory / "etc")
-        self._credentials = control_plane.issue_credentials(spec.dir / "pki")
+        self._credentials = control_plane.issue_credentials(spec.dir / "pki", spec.control_planes)
         (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
         environment = NodeEnvironment(
             spec,
@@ -181,9 +188,9 @@ class LabServer:
         )
         self._nodes = self._kind.make_nodes(environment)
         kubectl = Kubectl(spec.binary("kubectl"), spec.dir / "pki" / "admin.kubeconfig")
-        self._services = Services(
-            self._processes, self._memory / "settings", self._events, kubectl, self._shell
-        )
+        self._planes = Planes(self._processes, spec.control_planes)
+        settings = self._memory / "settings"
+        self._services = Services(self._processes, settings, self._events, kubectl, self._shell, self._planes)
         if spec.upgrade_version:
             self._services.add_version(spec.upgrade_version, spec.upgrades)
         self._deadman = Deadman(self._heal, self._events)
@@ -229,22 +236,20 @@ class LabServer:
     def _start_control_plane(self) -> None:
         configs = control_plane.write_kubeconfigs(self._credentials, self.spec.dir / "pki")
         # All command lines first: a setting that the lab refuses must not leave half a control plane.
-        etcd = control_plane.etcd(self.spec, self._memory / "etcd")
-        server = control_plane.api_server(self.spec, self._credentials, self._logs)
-        manager = control_plane.controller_manager(
-            self.spec, self._credentials, configs["controller-manager"]
-        )
-        scheduler = control_plane.scheduler(self.spec, self._credentials, configs["scheduler"])
+        commands = {plane: self._commands(plane) for plane in self.spec.control_planes}
         cloud = control_plane.cloud_controller_manager(
             self.spec, self._credentials, configs["controller-manager"]
         )
-        self._services.start("etcd", etcd)
-        self._services.start("kube-apiserver", server)
+        for name in self._planes.names:
+            self._planes.boot(name)
+        if self._planes.names:
+            self._services.start(BALANCER, balancer(self.spec))
+        self._start_components(commands, STORES)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(self._nodes.join, self.spec.nodes))
-        control_plane.wait_ready(self._credentials, self._dead_component)
-        self._services.start("kube-controller-manager", manager)
-        self._services.start("kube-scheduler", scheduler)
+        for plane in self.spec.control_planes:
+            control_plane.wait_ready(self._credentials, self._dead_component, plane)
+        self._start_components(commands, CONTROLLERS)
         self._services.register(CLOUD, cloud)
         if self._kind.storage is not None:
             folders = control_plane.DriverFolders(
@@ -254,6 +259,31 @@ class LabServer:
                 folders, self._kind.storage(folders), configs[ATTACHER]
             )
             self._services.register(ATTACHER, attacher)
+
+    def _commands(self, plane: ControlPlane) -> Mapping[str, list[str]]:
+        """Return the command line of each component of a control plane."""
+        pki, credentials = self.spec.dir / "pki", self._credentials
+        manager, scheduler = (
+            control_plane.write_own_kubeconfig(credentials, pki, plane, name, pair)
+            for name, pair in (
+                ("controller-manager", credentials.controller_manager),
+                ("scheduler", credentials.scheduler),
+            )
+        )
+        data = self._memory / plane.component("etcd")
+        return {
+            "etcd": control_plane.etcd(self.spec, data, plane),
+            "kube-apiserver": control_plane.api_server(self.spec, credentials, self._logs, plane),
+            "kube-controller-manager": control_plane.controller_manager(self.spec, credentials, manager),
+            "kube-scheduler": control_plane.scheduler(self.spec, credentials, scheduler),
+        }
+
+    def _start_components(
+        self, commands: Mapping[ControlPlane, Mapping[str, list[str]]], roles: Sequence[str]
+    ) -> None:
+        for role in roles:
+            for plane, command_of in commands.items():
+                self._services.start(plane.component(role), command_of[role])
 
     def _dead_component(self) -> str:
         """Return the first component that has died, with its last log lines."""
@@ -273,7 +303,8 @@ class LabServer:
                 "machine_ids": {spec.name: spec.machine_id for spec in specs},
                 "zones": {spec.name: spec.zone for spec in specs},
                 "owners": {name: owner for name, owner in owners if owner},
-                "components": list(self._services.status()),
+                "components": sorted(self._services.names),
+                "control_planes": dict(self._services.hosts),
             }
             # Replace the file in one step: the guard may be reading it.
             fresh = self.spec.dir / ".record.json"
@@ -480,7 +511,7 @@ def main() -> None:
     server = os.fork()
     if server == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for message in plugin_errors():
+        for message in (*plugin_errors(), *KINDS.errors):
             terminal.say(message)
         spec = LabSpec.from_json(sys.argv[1])
         LabServer(spec, socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])).run()

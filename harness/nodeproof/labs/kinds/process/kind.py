@@ -37,6 +37,7 @@ PROCESS = Kind(
     storage=driver_options,
     is_hollow=True,
     has_node_versions=True,
+    has_control_planes=True,
     has_host_clock=True,
     deviations=("kubelet on a fake container runtime (hollow), GOMAXPROCS=1",),
 )

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz
@@ -21,9 +22,9 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE, flags_of
 from nodeproof.model.formula import field_at
 from nodeproof.model.judgment import Observation
-from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 
+Json = Any
 Node = Mapping[str, Json]
 Flags = Mapping[str, Mapping[str, str]]
 """Flags of the instances of a component, by their source."""
@@ -185,8 +186,8 @@ def _passed_on(arguments: Sequence[str], component: str) -> Iterator[str]:
 
 def settings(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Setting]:
     """Yield the settings that decide how a cluster treats its nodes."""
-    for flag, default in _OF_MANAGER.items():
-        yield _of_flag(evidence, flag, default or _default(flag, claims, version), version)
+    for flag in _OF_MANAGER:
+        yield _of_flag(evidence, flag, _default_of(flag, claims, version), version)
     yield from _of_tolerations(evidence.tolerations)
     durations = [lease["spec"].get("leaseDurationSeconds") for lease in evidence.leases]
     yield Setting("nodeLeaseDurationSeconds", _counted(durations), "Leases")
@@ -207,8 +208,10 @@ def _of_flag(evidence: Evidence, flag: str, default: str, version: str) -> Setti
     return Setting(name, ", ".join(values), ", ".join(sources))
 
 
-def _default(flag: str, claims: Mapping[str, Claim], version: str) -> str:
-    """Return a flag's default in this version, from the constants of the catalogue."""
+def _default_of(flag: str, claims: Mapping[str, Claim], version: str) -> str:
+    """Return the default of a flag of the node controller in this version."""
+    if _OF_MANAGER[flag]:
+        return _OF_MANAGER[flag]
     constant = next(
         entry
         for claim in claims.values()
@@ -230,7 +233,7 @@ def _of_tolerations(tolerations: Tolerations) -> Iterator[Setting]:
 
 def numbers(evidence: Evidence, flag: str, claims: Mapping[str, Claim], version: str) -> set[float]:
     """Return the values (s, or 1/s) of a flag of the controller managers; empty if they are unknown."""
-    default, values = _default(flag, claims, version), set()
+    default, values = _default_of(flag, claims, version), set()
     for flags in evidence.flags(MANAGER).values():
         text = flags.get(flag, default)
         with contextlib.suppress(ValueError):
@@ -255,106 +258,3 @@ def _counted(values: Iterable[Json]) -> str:
     texts = [json.dumps(value) if isinstance(value, dict | list | bool) else str(value) for value in values]
     counts = Counter("none" if text == "None" else text for text in texts).most_common()
     return counts[0][0] if len(counts) == 1 else ", ".join(f"{text} ({count})" for text, count in counts)
-
-
-# Dangerous values of settings, each with its claim and the finding behind it
-
-
-HEALTH_CHECK_S = 45.0
-"""HTTP/2 read-idle and ping time-outs of a client: 30 s + 15 s (k8s.io/apimachinery/pkg/util/net/http.go)."""
-CRITICAL = 2_000_000_000
-"""Least priority of critical pods (pkg/apis/scheduling/types.go: SystemCriticalPriority)."""
-LOGIND_S = 30.0
-"""InhibitDelayMaxSec of unattended-upgrades on Ubuntu and Debian, whose drop-in sorts after the kubelet's."""
-_LIMITED = "LimitedSwap"
-
-
-@dataclass(frozen=True)
-class Danger:
-    """A dangerous value: what it is, the claim, its statement, and the heading or remark of the finding."""
-
-    what: str
-    claim: str
-    statement: str
-    finding: str
-
-
-def dangers(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Danger]:
-    """Yield the dangerous values among the settings that are known."""
-    concerns = [
-        *_of_manager(evidence, claims, version),
-        *_dangers_of_tolerations(evidence),
-        *_of_static_pods(evidence),
-        *(entry for name in evidence.kubelets for entry in _of_kubelet(evidence, name)),
-    ]
-    for claim, what, finding in concerns:
-        yield Danger(what, claim, claims[claim].statement, finding or claims[claim].drift)
-
-
-Concern = tuple[str, str, str]
-"""A claim, the dangerous value, and the title of a page in docs/findings; empty for the claim's remark."""
-
-
-def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Concern]:
-    for grace_s in sorted(numbers(evidence, "node-monitor-grace-period", claims, version)):
-        if grace_s < HEALTH_CHECK_S:
-            what = f"a grace period of {grace_s:g} s is below the {HEALTH_CHECK_S:g} s in which a kubelet"
-            what += " notices a dead connection: one lost connection can make a healthy node Unknown"
-            yield "monitoring.grace-period-default", what, "The grace period is 50 s, not 40 s"
-    if 1.0 in numbers(evidence, "node-eviction-rate", claims, version):
-        what = "with an eviction rate of exactly 1, evictions never resume after all zones were down"
-        heading = "With `--node-eviction-rate=1` exactly, evictions never resume after all zones were down"
-        yield "zones.recovery-resumes", what, heading
-
-
-def _dangers_of_tolerations(evidence: Evidence) -> Iterator[Concern]:
-    for taint, seconds in (evidence.tolerations.seconds or {}).items():
-        if seconds == 0:
-            what = f"pods tolerate {taint} for 0 s: they are deleted as soon as a node has the taint"
-            heading = "The node controller does not define the five minutes"
-            yield "eviction.default-tolerations-injected", what, heading
-
-
-def _of_static_pods(evidence: Evidence) -> Iterator[Concern]:
-    for pod in evidence.static_pods:
-        if (pod["spec"].get("priority") or 0) < CRITICAL:
-            what = f"static pod {pod['metadata']['name']} has no critical priority class: a shutdown stops it"
-            yield "graceful-shutdown.critical-definition", f"{what} with the regular pods", ""
-
-
-def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Concern]:
-    configuration = evidence.kubelets[name]
-    total_s, critical_s = (
-        duration_s(configuration.get(field) or 0)
-        for field in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
-    )
-    if critical_s and critical_s >= total_s:
-        what = (
-            f"{name}: a critical period of {critical_s:g} s out of {total_s:g} s leaves regular pods no time"
-        )
-        yield "graceful-shutdown.validation", what, ""
-    if total_s and not critical_s:
-        what = f"{name}: no shutdown period for critical pods: they get two seconds"
-        heading = (
-            "Without a period for critical pods they get two seconds, and the shutdown does not wait for them"
-        )
-        yield "graceful-shutdown.activation", what, heading
-    node = next(node for node in evidence.nodes if node["metadata"]["name"] == name)
-    image = str(node["status"].get("nodeInfo", {}).get("osImage", ""))
-    if total_s > LOGIND_S and image.startswith(("Ubuntu", "Debian")):
-        what = (
-            f"{name} ({image}): unattended-upgrades, if installed, limits a shutdown to {LOGIND_S:g} s, which"
-        )
-        what += f" is less than {total_s:g} s and switches graceful shutdown off"
-        yield "graceful-shutdown.inhibit-delay-conflict", what, ""
-    behavior = (configuration.get("memorySwap") or {}).get("swapBehavior")
-    if behavior == _LIMITED and swap_bytes(node) and not _reserves_memory(configuration):
-        what = f"{name}: pods may use all {swap_bytes(node)} bytes of swap, and no memory is reserved"
-        yield "swap.formula-no-reservation", what, ""
-
-
-def _reserves_memory(configuration: Mapping[str, Json]) -> bool:
-    reserved = (configuration.get(field) or {} for field in ("systemReserved", "kubeReserved"))
-    with contextlib.suppress(AttributeError):
-        return any(resources.get("memory") for resources in reserved)
-    return False

@@ -1,0 +1,1 @@
+"""Somebody's own cluster as a lab: attached by its inventory, never started."""

@@ -1,0 +1,86 @@
+"""The consent of a cluster's owner: a fault needs what `nodeproof plan --cluster --ssh` checks, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from nodeproof.existing import impact, marks, preview
+from nodeproof.existing.connection import ConnectedCluster
+from nodeproof.existing.inspection import inspect_host
+from nodeproof.faults import Fault
+from nodeproof.faults.units import KUBELET, UnitDown
+from nodeproof.machines.openssh import OpenSsh
+from nodeproof.model.cluster import ZONE_LABEL
+from nodeproof.safety.guard import Declared, Record, Refused
+from nodeproof.safety.injector import HEAL_TIMEOUT_S
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class MarkedNodes:
+    """The nodes that inventory and marks allow to harm; `ssh` is the configuration that reaches them."""
+
+    cluster: ConnectedCluster
+    name: str
+    ssh: Path
+
+    def record(self) -> Record:
+        """Return facts about the nodes with a valid mark. Raises ApiError."""
+        nodes = self.cluster.nodes()
+        marked = marked_nodes(self.cluster, nodes)
+        return Record(
+            self.name,
+            self.cluster.inventory.cluster.uid,
+            {name: marks.machine_id(node) for name, node in marked.items()},
+            {name: zone_of(node) for name, node in nodes.items()},
+            {},
+        )
+
+    def permit(self, fault: Fault, declared: Declared) -> None:
+        """Permit a fault that the inventory, the marks and the state of the cluster allow now.
+
+        Raises:
+            Refused: They do not; with all reasons.
+            ApiError: The API server refuses or does not answer.
+        """
+        if not isinstance(fault, UnitDown) or fault.unit != KUBELET:
+            raise Refused(f"{fault.name} is no fault for somebody's own cluster: only {KUBELET} is stopped")
+        reasons = list(self._refusals(fault, declared, datetime.now(UTC)))
+        if reasons:
+            raise Refused(f"{fault.name} on {fault.node}: {'; '.join(reasons)}")
+
+    def _refusals(self, fault: Fault, declared: Declared, now: datetime) -> Iterator[str]:
+        name, inventory = fault.node, self.cluster.inventory
+        listed = inventory.nodes.get(name)
+        if listed is None:
+            yield "the inventory does not list it"
+            return
+        if fault.name not in listed.faults:
+            yield f"the inventory does not allow {fault.name}"
+        alone = replace(self.cluster, inventory=replace(inventory, nodes={name: listed}))
+        machines = {name: inspect_host(OpenSsh(name, self.ssh))}
+        state = replace(preview.read_state(alone), machines=machines)
+        yield from impact.forecast(inventory, name, fault.name, state, now).refusals
+        if name in state.nodes:
+            needed = timedelta(seconds=declared.lasts_s + HEAL_TIMEOUT_S)
+            yield from marks.expiry_refusals(state.nodes[name], now, needed)
+
+
+def marked_nodes(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the Nodes that may be harmed now, in the inventory's order."""
+    inventory, now = cluster.inventory, datetime.now(UTC)
+    uid = inventory.cluster.uid
+    names = [
+        name for name in inventory.nodes if not any(marks.harm_refusals(inventory, name, nodes, uid, now))
+    ]
+    return {name: nodes[name] for name in names}
+
+
+def zone_of(node: Json) -> str:
+    """Return a Node's zone; empty if it has none."""
+    return str((node["metadata"].get("labels") or {}).get(ZONE_LABEL, ""))

@@ -1,0 +1,134 @@
+"""Somebody's own cluster as a kind of lab: found by its inventory, and harmed where it is marked."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nodeproof import terminal
+from nodeproof.artifacts.components import Components
+from nodeproof.cluster.api import Api
+from nodeproof.existing.configuration import read_configuration
+from nodeproof.existing.connection import ConnectedCluster, connected
+from nodeproof.existing.inspection import ssh_config
+from nodeproof.existing.marks import machine_id
+from nodeproof.labs.base.profiles import DOCUMENTED
+from nodeproof.labs.base.wire import NodeInfo
+from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
+from nodeproof.labs.kinds.existing.fleet import ClusterFleet, ClusterLife
+from nodeproof.labs.kinds.existing.lock import ClusterLock
+from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
+from nodeproof.model.problem import Problem
+from nodeproof.safety.deadman import Timers
+
+Json = Any
+CLIENT = "nodeproof-run"
+RIGHTS = "what docs/how-to/harm-your-cluster.md lists"
+_REQUESTS_PER_S = 100.0
+"""Sentinels and probes measure time: they must not wait for each other."""
+_SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+_OF_API = {"labelSelector": "kubernetes.io/service-name=kubernetes"}
+
+
+def connect(inventory: str) -> Access:
+    """Attach the cluster of an inventory file, and take its lock.
+
+    Raises:
+        Problem: The inventory or the kubeconfig cannot be used, the cluster refuses, or another process is
+            using it.
+    """
+    path = Path(inventory)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(connected(path, CLIENT, RIGHTS, _REQUESTS_PER_S))
+        ssh = stack.enter_context(ssh_config(cluster.inventory))
+        lock = ClusterLock(cluster.api, _holder(), str(path), terminal.say)
+        lock.take()
+        stack.callback(lock.release)
+        parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeproof-"))
+        folder = Path(parent) / _name(cluster)
+        (folder / "logs").mkdir(parents=True)
+        fleet, version = _fleet(cluster, ssh), str(cluster.api.get("/version")["gitVersion"])
+        # From here on, the life cycle releases the lock and the connections.
+        held = stack.pop_all()
+        consent = MarkedNodes(cluster, folder.name, ssh)
+        return Access(
+            dir=folder,
+            features=EXISTING.features,
+            profile=DOCUMENTED.name,
+            components=Components(version, {}, hollow_from_tree=True),
+            api=cluster.api,
+            kubectl=_refuse_kubectl,
+            fleet=fleet,
+            life=ClusterLife(folder, lock, cluster.api, fleet.node_names(), held),
+            switch=Timers(fleet.machine),
+            armed_faults=lambda: (),
+            consent=Consent(consent.record, consent.permit),
+            ledger=lock,
+            read_configuration=partial(
+                read_configuration, cluster.api, version, fleet.node_names(), str(path), DOCUMENTED
+            ),
+        )
+
+
+def _fleet(cluster: ConnectedCluster, ssh: Path) -> ClusterFleet:
+    nodes = cluster.nodes()
+    addresses = {name: _internal_address(node) for name, node in nodes.items()}
+    marked = [
+        NodeInfo(name, slot, zone_of(node), True, name, addresses[name], machine_id(node))
+        for slot, (name, node) in enumerate(marked_nodes(cluster, nodes).items(), 1)
+    ]
+    where = str(cluster.inventory.path)
+    listed = frozenset(cluster.inventory.nodes)
+    return ClusterFleet(where, marked, listed, addresses, cluster.api, ssh, _api_endpoint(cluster.api, where))
+
+
+def _internal_address(node: Json) -> str:
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((str(entry["address"]) for entry in addresses if entry["type"] == "InternalIP"), "")
+
+
+def _api_endpoint(api: Api, where: str) -> tuple[str, int]:
+    """Return the address and port of an API server, as nodes see it. Raises ApiError, Problem."""
+    for entry in api.get(_SLICES, _OF_API)["items"]:
+        addresses = [
+            address for endpoint in entry.get("endpoints") or () for address in endpoint["addresses"]
+        ]
+        ports = [port["port"] for port in entry.get("ports") or ()]
+        if addresses and ports:
+            return str(addresses[0]), int(ports[0])
+    raise Problem("the Service default/kubernetes has no endpoint", where, "check the control plane")
+
+
+def _holder() -> str:
+    """Return who runs this process, for other users of the cluster."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()})"
+
+
+def _name(cluster: ConnectedCluster) -> str:
+    """Return a name for messages and files: the context's."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", cluster.access.context).strip(".-") or "cluster"
+
+
+def _refuse_kubectl(arguments: Sequence[str], _timeout_s: float, _stdin: str) -> NoReturn:
+    """Raise Problem: no scenario runs kubectl on somebody's own cluster."""
+    raise Problem(f"kubectl {' '.join(arguments[:1])} is refused", "somebody's own cluster", "use a lab")
+
+
+EXISTING = Kind(
+    "existing",
+    limits=Limits(nodes=5000, labs_per_core=0, zones_per_core=0, common_nodes=5000),
+    connect=connect,
+    only_faults=frozenset({"unit_down"}),
+)

@@ -1,0 +1,100 @@
+"""A node of somebody's own cluster: commands over ssh(1), and its kubelet as the API server reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.published import kubelet_configz
+from nodeproof.cluster.resources import node
+from nodeproof.faults.fault import answer_of, succeeds
+from nodeproof.machines.machine import STATE_FOLDER, CommandResult, MachineError, PowerAction, Shell
+from nodeproof.machines.openssh import OpenSsh
+from nodeproof.model.problem import Problem
+
+Json = Any
+_FORBIDDEN = 403
+_CONNECT_TIMEOUT_S = 3
+_CONNECT = f'timeout {_CONNECT_TIMEOUT_S} bash -c \'exec 3<>"/dev/tcp/$0/$1"\' "$0" "$1"'
+_NOT_REACHED = "error trying to reach service"
+"""What the API server answers in place of a kubelet (apimachinery/pkg/util/proxy/upgradeaware.go)."""
+_REFUSED = "connection refused"
+
+
+class ClusterMachine:
+    """A node (a `Machine`) without a known host, so it has no power.
+
+    The probes of its kubelet use the API server's proxy.
+    """
+
+    state_folder = STATE_FOLDER
+
+    def __init__(self, ssh: OpenSsh, api: Api, data_address: str, api_endpoint: tuple[str, int]) -> None:
+        self.name = ssh.host
+        self.data_address = data_address
+        self.control_plane_address, self._api_port = api_endpoint
+        self._ssh, self._api = ssh, api
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        return self._ssh.run(argv, timeout_s=timeout_s, stdin=stdin)
+
+    def power(self, action: PowerAction) -> None:
+        """Raise MachineError: its host is unknown."""
+        self._refuse(f"no power driver for {action}")
+
+    def beside(self, name: str) -> Shell:
+        """Raise MachineError: a node knows no other machine."""
+        self._refuse(f"it knows no machine {name}")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise MachineError(f"{self.name}: {reason}")
+
+    def boot_id(self) -> str:
+        return answer_of(self, "cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
+
+    def is_powered(self) -> bool:
+        """Return True: nothing here switches it off."""
+        return True
+
+    def answers_on_control(self) -> bool:
+        """Return whether a command runs on it."""
+        try:
+            return succeeds(self, "true")
+        except MachineError:
+            return False
+
+    def refuses_on_control(self) -> bool:
+        """Return False: behind a jump host, nobody sees how it refuses."""
+        return False
+
+    def reached_from_control_plane(self) -> bool:
+        return self._ask_kubelet() != "silent"
+
+    def serves_kubelet(self) -> bool:
+        return self._ask_kubelet() == "served"
+
+    def reaches_control_plane(self) -> bool:
+        """Return whether it can connect to an API server."""
+        return succeeds(self, "sh", "-c", _CONNECT, self.control_plane_address, str(self._api_port))
+
+    def kubelet_configuration(self) -> Mapping[str, Json]:
+        try:
+            return kubelet_configz(self._api, self.name)
+        except (ApiError, Problem) as error:
+            raise MachineError(f"{self.name}: /configz: {error}") from error
+
+    def close(self) -> None:
+        """Do nothing: each command has a connection of its own."""
+
+    def _ask_kubelet(self) -> Literal["served", "refused", "silent"]:
+        """Return how its kubelet answers the API server. Raises MachineError if nobody may ask."""
+        try:
+            self._api.text(f"{node(self.name)}/proxy/healthz")
+        except ApiError as error:
+            if error.status == _FORBIDDEN and "nodes/proxy" in str(error):
+                raise MachineError(f"{self.name}: {error}") from error
+            if error.status and _NOT_REACHED not in str(error):
+                return "served"
+            return "refused" if _REFUSED in str(error) else "silent"
+        return "served"

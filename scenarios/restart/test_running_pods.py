@@ -1,0 +1,187 @@
+"""Pods of a node while its kubelet restarts: running, deleted and new ones, and one that no longer fits."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import PRESENT, STATIC_PODS, Cast, Pod, Workload, mirror_pod, workload
+from nodeproof.scenario.types import Injection, Moment, Observation
+
+HOSTNAME, SELECTED = "kubernetes.io/hostname", "selected"
+PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
+STARTS = windows.up_to(60.0)
+RESTARTS = windows.up_to(30.0)
+"""Longest time from the start of a kubelet until it has synchronized its pods."""
+UNCHANGED = windows.absence(20.0)
+"""Longer than a stop, a start, and the first synchronization of all pods."""
+COUNTED_S, CALM_REQUESTS = 5.0, 15
+BURST_REQUESTS, MANY = 25, 10_000
+PROBED = {
+    "name": "main",
+    "image": "nodeproof.local/busybox:1",
+    "command": ["sleep", "3600"],
+    "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 30},
+}
+"""A kubelet that has just started waits for a random part of the period before it probes."""
+NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+EXITED = {"status": {"containerStatuses": [{"state": {"terminated": PRESENT}}]}}
+RUNS = {"status": {"containerStatuses": [{"state": {"running": PRESENT}}]}}
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The pods of the node.
+
+    Args:
+        static: static pod.
+        cast: pods of different kinds; `patient` is deleted while the kubelet is down.
+        daemon: pod of a DaemonSet.
+        probed: Deployment with a Service, whose pod has a readiness probe.
+        selected: pod that selects a label, which the node loses while the kubelet is down.
+        ended: pod that was deleted before and has ended; a finalizer keeps its object.
+    """
+
+    static: Pod
+    cast: Cast
+    daemon: Pod
+    probed: Workload
+    selected: Pod
+    ended: Pod
+
+    @property
+    def unchanged(self) -> Sequence[Pod]:
+        """Pods that nothing but the restart happens to, with containers that are recorded."""
+        return (self.static, self.cast.compound, self.cast.critical, self.daemon)
+
+
+@needs(nodes=2, faulted=1, duration_s="60")
+def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectations) -> None:
+    node, static = lab.target, mirror_pod(lab.target)
+    with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
+
+    with (
+        lab.record(extra_resources=("endpointslices",)),
+        lab.inject(faults.static_pod(static)),
+        lab.inject(with_static_pods) as settings,
+    ):
+        lab.wait_for(static.running.after(settings.requested_at, STARTS))
+        pods = run_pods(lab, static)
+        first = observe_requests(lab, settings.requested_at)
+        calm = (first, observe_requests(lab, first.completed))
+        with lab.inject(faults.unit_down(node)) as fault:
+            new = change_desired_state(lab, pods)
+        expect_burst(lab, claim, calm, fault)
+        expect_desired_state(claim, pods, new, fault)
+        expect_second_admission(claim, pods, fault)
+        expect_same_containers(claim, pods, fault)
+        expect_same_readiness(claim, pods, fault)
+        release(lab, pods.ended)
+
+
+def run_pods(lab: Lab, static: Pod) -> Pods:
+    """Run the pods, and wait until the Service of one has an endpoint."""
+    node, daemons = lab.target, workload("DaemonSet")
+    probed = workload("Deployment", nodeSelector={HOSTNAME: node}, containers=[PROBED])
+    lab.run(actions.label_node(node, SELECTED, "yes"))
+    for pods in (daemons, probed):
+        lab.run(pods.make)
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, STARTS))
+    lab.run(actions.service(probed))
+    selector = {HOSTNAME: node, **actions.labels_of(SELECTED, "yes")}
+    selected = lab.run(actions.pending_pod(only_on=node, nodeSelector=selector))
+    lab.wait_for(selected.running.after(selected.created, STARTS))
+    cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0]))
+    ended = end_pod(lab)
+    ready = slice_written(probed, endpoints=[{"conditions": {"ready": True}}])
+    lab.wait_for(ready.after(probed.make.begun, STARTS))
+    lab.wait_until_quiet(slice_written(probed))
+    return Pods(static, cast, lab.run(actions.pod_of(daemons, on=node)), probed, selected, ended)
+
+
+def end_pod(lab: Lab) -> Pod:
+    """Run a pod with a finalizer, delete it, and wait until its container has ended."""
+    pod = Pod("nodeproof", f"held-{uuid.uuid4().hex[:8]}", lab.target)
+    container = {"name": "main", "image": "nodeproof.local/pause:1"}
+    spec = {"nodeName": lab.target, "containers": [container], "terminationGracePeriodSeconds": 1}
+    metadata = {"name": pod.name, "finalizers": [FINALIZER]}
+    lab.run(actions.send_request("POST", PODS, {"metadata": metadata, "spec": spec}))
+    lab.wait_for(pod.running.after(pod.created, STARTS))
+    lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}"))
+    lab.wait_for(pod.became(EXITED).after(pod.deletion, STARTS))
+    return pod
+
+
+def release(lab: Lab, pod: Pod) -> None:
+    lab.run(actions.send_request("PATCH", f"{PODS}/{pod.name}", {"metadata": {"finalizers": None}}))
+
+
+def observe_requests(lab: Lab, after: Moment) -> Observation:
+    """Observe the kubelet's counter of its requests, some seconds after a moment."""
+    lab.wait_for(lab.target.unknown.never_after(after, windows.absence(COUNTED_S)))
+    return lab.observe(probes.metric(lab.target, "rest_client_requests_total"))
+
+
+def expect_burst(lab: Lab, claim: Expectations, calm: Sequence[Observation], fault: Injection) -> None:
+    """Expect few requests in some seconds before the stop, and many in as many since the start.
+
+    The counter begins with the start.
+    """
+    burst, after = claim("kubelet-restart.request-burst"), observe_requests(lab, fault.healed_at)
+    burst.expect_later(checks.grew(calm[0], calm[1], 0, CALM_REQUESTS))
+    burst.expect_later(checks.between(after, BURST_REQUESTS, MANY))
+
+
+def change_desired_state(lab: Lab, pods: Pods) -> Pod:
+    """Delete a pod, make another one, which is returned, and remove a label from the node."""
+    without_label = {"metadata": {"labels": dict.fromkeys(actions.labels_of(SELECTED, "yes"))}}
+    lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{lab.target}", without_label))
+    lab.run(actions.send_request("DELETE", f"{PODS}/{pods.cast.patient.name}"))
+    new = lab.run(actions.pending_pod(only_on=lab.target))
+    lab.wait_for(new.bound.after(new.created, windows.up_to(windows.BIND_S)))
+    return new
+
+
+def expect_desired_state(claim: Expectations, pods: Pods, new: Pod, fault: Injection) -> None:
+    """Expect that a deleted pod ends, a new one starts, and one that has ended does not start again."""
+    reconciled = claim("kubelet-restart.desired-state")
+    reconciled.expect(new.running, within=RESTARTS, after=fault.healing_at)
+    reconciled.expect(pods.cast.patient.removal, within=RESTARTS, after=fault.healing_at)
+    reconciled.never(pods.ended.became(RUNS), throughout=UNCHANGED, after=fault.requested_at)
+
+
+def expect_second_admission(claim: Expectations, pods: Pods, fault: Injection) -> None:
+    """Expect that the pod that no longer fits is rejected and ends, and no other.
+
+    With containers that exit with 0 it ends as Succeeded (docs/findings/rejected-pod-ends-succeeded.md).
+    """
+    admission, name = claim("kubelet-restart.admission-again"), pods.selected.name
+    rejection = moments.event_reported("NodeAffinity", "Pod", name, "Predicate NodeAffinity failed")
+    end = pods.selected.became({"status": {"phase": {"$in": ["Failed", "Succeeded"]}}})
+    for moment in (rejection, end):
+        admission.expect(moment, within=RESTARTS, after=fault.healing_at)
+    for pod in (*pods.unchanged, pods.cast.system):
+        failed = pod.became({"status": {"phase": {"$not": "Running"}}})
+        admission.never(failed, throughout=UNCHANGED, after=fault.requested_at)
+
+
+def expect_same_containers(claim: Expectations, pods: Pods, fault: Injection) -> None:
+    """Expect that no container is another than before, and that no pod is deleted."""
+    unchanged, path = claim("kubelet-restart.containers-continue"), "status.containerStatuses[].containerID"
+    for pod in pods.unchanged:
+        for moment in (moments.changed("pods", pod.name, path, pod.namespace), pod.deletion):
+            unchanged.never(moment, throughout=UNCHANGED, after=fault.requested_at)
+
+
+def expect_same_readiness(claim: Expectations, pods: Pods, fault: Injection) -> None:
+    """Expect that no pod is not ready for a moment, and that no EndpointSlice changes."""
+    readiness = claim("kubelet-restart.readiness-preserved")
+    unready = pods.probed.pod_written(**NOT_READY)
+    for moment in (unready, slice_written(pods.probed), *(pod.became(NOT_READY) for pod in pods.unchanged)):
+        readiness.never(moment, throughout=UNCHANGED, after=fault.requested_at)
+
+
+def slice_written(over: Workload, **pattern: object) -> Moment:
+    """Match a write of an EndpointSlice of a workload's Service."""
+    labels = {"kubernetes.io/service-name": over.name}
+    return moments.written("endpointslices", {"metadata": {"labels": labels}, **pattern})

@@ -1,0 +1,80 @@
+"""A lab as the cluster of somebody who never ran nodeproof: with timers on its nodes, and settings of k3s."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nodeproof.cluster.resources import node
+from nodeproof.labs.base.profiles import FAST
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.machines.machine import checked
+
+_ARGUMENTS = "k3s.io/node-args"
+_TIMEOUT_S = 10.0
+_UNITS = "/run/test-units"
+# A process node has no systemd: its timers are sessions, each with a file that has its process id.
+_SYSTEMD_RUN = f"""#!/bin/sh
+mkdir -p {_UNITS}
+while [ "$1" != -- ]; do
+    case $1 in --unit=*) unit={_UNITS}/${{1#*=}} ;; --on-active=*) after=${{1#*=}} ;; esac
+    shift
+done
+shift
+setsid sh -c 'echo $$ >"$0"; sleep "$1"; shift; until "$@"; do sleep 3; done; rm -f "$0"' \\
+    "$unit" "${{after%s}}" "$@" </dev/null >/dev/null 2>&1 &
+until [ -s "$unit" ]; do sleep 0.05; done
+"""
+_SYSTEMCTL = f"""#!/bin/sh
+for last; do :; done
+case $* in
+    list-units*nodeproof-heal-*)
+        cd {_UNITS} 2>/dev/null || exit 0
+        for unit in $last; do [ ! -e "$unit" ] || echo "$unit loaded"; done ;;
+    stop*nodeproof-heal-*)
+        shift
+        for unit; do kill -- "-$(cat "{_UNITS}/$unit")"; rm -f "{_UNITS}/$unit"; done ;;
+    *) exec /run/node/bin/systemctl.node "$@" ;;
+esac
+"""
+_INSTALL = """
+cd /run/node/bin && mkdir -p /run/systemd/system && mv systemctl systemctl.node || exit 1
+printf %s "$0" >systemd-run && printf %s "$1" >systemctl && chmod 755 systemd-run systemctl
+"""
+_REMOVE = """
+cd /run/node/bin && mv systemctl.node systemctl && rm -rf systemd-run /run/systemd
+"""
+
+
+@contextmanager
+def owned_by_a_stranger(lab: LabHandle) -> Iterator[None]:
+    """Give the nodes timers, and let a Node show the flags of its control plane, until the context ends."""
+    names = lab.fleet.node_names()
+    for name in names:
+        _run(lab, name, _INSTALL, _SYSTEMD_RUN, _SYSTEMCTL)
+    flags = {"kube-controller-manager": FAST.controller_manager, "kube-apiserver": FAST.api_server}
+    arguments = [
+        f"--{component}-arg={flag}={value}" for component, of in flags.items() for flag, value in of.items()
+    ]
+    _annotate(lab, names[0], json.dumps(["server", *arguments]))
+    try:
+        yield
+    finally:
+        _annotate(lab, names[0], None)
+        for name in names:
+            _run(lab, name, _REMOVE)
+
+
+def timers_on(lab: LabHandle, name: str) -> list[str]:
+    """Return the dead-man's timers that are armed on a node."""
+    return _run(lab, name, f"ls {_UNITS} 2>/dev/null || :").split()
+
+
+def _annotate(lab: LabHandle, name: str, value: str | None) -> None:
+    lab.cluster.api.patch(node(name), {"metadata": {"annotations": {_ARGUMENTS: value}}})
+
+
+def _run(lab: LabHandle, name: str, script: str, *arguments: str) -> str:
+    completed = lab.fleet.machine(name).run(["sh", "-c", script, *arguments], timeout_s=_TIMEOUT_S)
+    return checked(completed, name)

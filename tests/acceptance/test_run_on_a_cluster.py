@@ -1,0 +1,200 @@
+"""A run on somebody's own cluster: a lab that is reached by kubeconfig, inventory and ssh_config alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodeproof.cluster.resources import NAMESPACE, node
+from nodeproof.existing.connection import connected
+from nodeproof.existing.inspection import ssh_config
+from nodeproof.existing.marks import ANNOTATION
+from nodeproof.faults import Fault
+from nodeproof.faults.partition import Partition
+from nodeproof.faults.units import UnitDown
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.kinds.existing.consent import MarkedNodes
+from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK
+from nodeproof.model.history import SENTINEL_ANNOTATION
+from nodeproof.report import rundir
+from nodeproof.safety.guard import Declared, Refused
+from nodeproof.safety.injector import HEAL_TIMEOUT_S
+from tests.acceptance.command import nodeproof, start, steps, the_run
+from tests.acceptance.stranger import owned_by_a_stranger, timers_on
+from tests.acceptance.test_own_cluster import FUTURE, write_ssh_files
+from tests.waiting import eventually
+
+Json = Any
+RUN_TIMEOUT_S, ENDED_TIMEOUT_S, READY_TIMEOUT_S = 150.0, 20.0, 60.0
+CLAIMS = {
+    "heartbeat.kubelet-stop",
+    "monitoring.detection-time",
+    "monitoring.unknown-reason",
+    "taints.removed-on-recovery",
+    "taints.unreachable-noexecute",
+}
+SCENARIOS = '''
+"""A stopped kubelet, and a partition, which is not for somebody's own cluster."""
+
+from nodeproof.scenario import Expectations, Lab, checks, faults, moments, needs, windows
+from nodeproof.scenario.kubernetes import UNREACHABLE
+
+REASON, MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
+
+
+@needs(nodes=2, faulted=1, duration_s="G + 20")
+def test_stopped_kubelet_is_noticed(lab: Lab, claim: Expectations) -> None:
+    node = lab.target
+    no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
+    with lab.record():
+        with lab.inject(faults.unit_down(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            claim("monitoring.detection-time").expect_later(
+                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
+            )
+            unknown = moments.condition_reported(node, "Ready", "Unknown", REASON, MESSAGE)
+            claim("monitoring.unknown-reason").expect_later(unknown, after=fault.injected_at)
+            claim("taints.unreachable-noexecute").expect(
+                no_execute.added, within=windows.taint_pass(), after=node.unknown
+            )
+        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        removed = claim("taints.removed-on-recovery")
+        removed.expect(no_schedule.removed, within=windows.up_to(2), after=node.ready)
+        removed.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)
+    none = checks.counted(node.lease_renewal, 0, 0, **fault.span)
+    claim("heartbeat.kubelet-stop").expect_later(none)
+
+
+@needs(nodes=2, faulted=1)
+def test_partitioned_node_is_lost(lab: Lab, claim: Expectations) -> None:
+    with lab.record(), lab.inject(faults.partition(lab.target)) as fault:
+        claim("partition.terminating").expect(lab.target.unknown, after=fault.injected_at)
+'''
+
+
+@pytest.fixture(scope="module")
+def stranger(altered_whole: LabHandle) -> Iterator[LabHandle]:
+    """Return the lab as the cluster of a stranger."""
+    altered_whole.wait_nodes_ready()
+    with owned_by_a_stranger(altered_whole):
+        yield altered_whole
+
+
+@pytest.fixture
+def inventory(stranger: LabHandle, served: Path, tmp_path: Path) -> Iterator[str]:
+    """Write an inventory of all nodes and a file of scenarios; return the inventory's name."""
+    stranger.wait_nodes_ready()
+    api, entries = stranger.cluster.api, stranger.fleet.nodes()
+    write_ssh_files(stranger, tmp_path, {entry.name: entry.control_address for entry in entries})
+    uid = api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    context = yaml.safe_load(served.read_text())["current-context"]
+    content = {
+        "cluster": {"kubeconfig": str(served), "context": context, "uid": uid},
+        "ssh": {"config": "ssh_config", "known_hosts": "known_hosts"},
+        "nodes": {entry.name: {"may": ["unit-down"]} for entry in entries},
+    }
+    (tmp_path / "cluster.yaml").write_text(json.dumps(content))
+    (tmp_path / "test_cluster.py").write_text(SCENARIOS)
+    yield "cluster.yaml"
+    for entry in entries:
+        api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
+
+
+def mark(inventory: str, names: list[str], folder: Path, until: str = FUTURE) -> None:
+    process = nodeproof("mark", "--cluster", inventory, *names, "--until", until, cwd=folder)
+    assert process.status == 0, process
+
+
+def open_faults(lab: LabHandle) -> list[Json]:
+    lease = lab.cluster.api.get(LOCK)
+    return list(json.loads(lease["metadata"]["annotations"][LEDGER]))
+
+
+def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
+    names = sorted(stranger.fleet.node_names())
+    mark(inventory, names[:2], tmp_path)
+    run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py")
+    process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
+    assert process.status == 0, process
+    folder = the_run(tmp_path)
+    assert folder is not None
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
+    lacking = verdicts.pop("partition.terminating")
+    assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
+    assert lacking == ("unproven", "lab-lacks")
+    assert steps(folder)[-1] == "closed"
+    assert open_faults(stranger) == []
+    assert timers_on(stranger, names[0]) == []
+    left = [entry["metadata"] for entry in stranger.cluster.api.get("/api/v1/nodes")["items"]]
+    assert not any(SENTINEL_ANNOTATION in metadata["annotations"] for metadata in left)
+    assert stranger.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] == []
+
+
+@pytest.mark.night("CI has the lock of a killed holder: tests/contract/test_cluster_lock.py")
+def test_killed_run_is_healed_from_elsewhere(
+    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    names = sorted(stranger.fleet.node_names())
+    mark(inventory, names[:2], tmp_path)
+    log = tmp_path / "log"
+    run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py", "-k", "stopped")
+    child = start(*run, cwd=tmp_path, log=log)
+    try:
+        folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
+        assert folder is not None
+        assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=ENDED_TIMEOUT_S)
+    (left,) = open_faults(stranger)
+    assert (left["fault"]["fault"], left["fault"]["node"]) == ("unit-down", names[0])
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    # A mark may expire before a colleague heals.
+    assert nodeproof("unmark", "--cluster", inventory, names[0], cwd=tmp_path).status == 0
+    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path, env=elsewhere)
+    assert process.status == 0, process
+    assert open_faults(stranger) == []
+    assert timers_on(stranger, names[0]) == []
+    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+
+
+def test_unmarked_nodes_are_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
+    names = sorted(stranger.fleet.node_names())
+    mark(inventory, names[:1], tmp_path)
+    process = nodeproof("run", "--cluster", inventory, "--no-site", "test_cluster.py", cwd=tmp_path)
+    assert process.status == 2, process
+    assert "1 marked node may be harmed, a run needs 2" in process.stderr
+    assert f"{names[1]}: it is not marked" in process.stderr
+    assert the_run(tmp_path) is None
+
+
+def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
+    target, other, unmarked = sorted(stranger.fleet.node_names())
+    until = datetime.now(UTC) + timedelta(seconds=HEAL_TIMEOUT_S + 60)
+    mark(inventory, [target, other], tmp_path, until.isoformat())
+    fault, api = UnitDown(target), stranger.cluster.api
+    with connected(tmp_path / inventory, "test", "all") as cluster, ssh_config(cluster.inventory) as ssh:
+        owner = MarkedNodes(cluster, "stranger", ssh)
+        owner.permit(fault, Declared([target]))
+        refused: dict[str, tuple[Fault, Declared]] = {
+            "its mark expires": (fault, Declared([target], lasts_s=90)),
+            "it is not marked": (UnitDown(unmarked), Declared([unmarked])),
+            "no fault for somebody's own cluster": (Partition(target), Declared([target])),
+            "only kubelet.service": (UnitDown(target, "containerd.service"), Declared([target])),
+        }
+        for reason, (refused_fault, declared) in refused.items():
+            with pytest.raises(Refused, match=reason):
+                owner.permit(refused_fault, declared)
+        api.patch(node(other), {"spec": {"unschedulable": True}})
+        try:
+            with pytest.raises(Refused, match=f"{other} is away already: cordoned"):
+                owner.permit(fault, Declared([target]))
+        finally:
+            api.patch(node(other), {"spec": {"unschedulable": None}})

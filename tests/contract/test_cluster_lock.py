@@ -1,0 +1,74 @@
+"""The lock and the ledger of somebody's own cluster, in its API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.kinds.existing import lock as cluster_lock
+from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK, ClusterLock
+from nodeproof.model.problem import Problem
+
+FAULT = {"fault": "unit-down", "id": "f1", "node": "node-1"}
+SHORT_S = 1.5
+Make = Callable[[str], ClusterLock]
+
+
+@pytest.fixture
+def make(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Return `make(holder)`, whose locks expire soon."""
+    monkeypatch.setattr(cluster_lock, "EXPIRES_S", SHORT_S)
+    monkeypatch.setattr(cluster_lock, "_RENEW_PERIOD_S", SHORT_S / 5)
+    monkeypatch.setattr(cluster_lock, "_LOOK_PERIOD_S", 0.1)
+    made: list[ClusterLock] = []
+
+    def of(holder: str) -> ClusterLock:
+        made.append(ClusterLock(lab.cluster.api, holder, "cluster.yaml", print))
+        return made[-1]
+
+    yield of
+    for lock in made:
+        lock.release()
+    lab.cluster.api.delete(LOCK)
+
+
+def test_held_lock_is_refused_and_a_released_one_taken(make: Make) -> None:
+    first, second = make("ann@desk"), make("bob@laptop")
+    first.take()
+    with pytest.raises(Problem, match="ann@desk is using the cluster"):
+        second.take()
+    first.release()
+    second.take()
+    second.check()
+
+
+def test_open_faults_outlive_their_process(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_lock, "_RENEW_PERIOD_S", 60.0)
+    killed, colleague = make("ann@desk"), make("bob@laptop")
+    killed.take()
+    killed.write("planned", FAULT)
+    killed.write("injected", FAULT)
+    colleague.take()
+    (left,) = colleague.unfinished()
+    assert (left.fault, left.step) == (FAULT, "injected")
+    with pytest.raises(OSError, match="bob@laptop has taken the lock"):
+        killed.write("healing", FAULT)
+    with pytest.raises(Problem, match="bob@laptop has taken the lock"):
+        killed.check()
+    colleague.write("closed", FAULT)
+    colleague.release()
+    third = make("eve@home")
+    third.take()
+    assert third.unfinished() == []
+
+
+def test_unreadable_ledger_is_kept(make: Make, lab: LabHandle) -> None:
+    make("ann@desk").take()
+    lab.cluster.api.patch(
+        LOCK, {"metadata": {"annotations": {LEDGER: "[{}]"}}, "spec": {"holderIdentity": ""}}
+    )
+    with pytest.raises(Problem, match="the ledger cannot be read"):
+        make("bob@laptop").take()
+    assert lab.cluster.api.get(LOCK)["metadata"]["annotations"][LEDGER] == "[{}]"

@@ -1,0 +1,76 @@
+"""Three control planes: names, settings and waits of their components."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeproof.faults import classes_for
+from nodeproof.faults.partition import PeerPartition
+from nodeproof.faults.power import Freeze, PowerOff
+from nodeproof.labs.base import control_plane
+from nodeproof.labs.base.planes import Planes
+from nodeproof.labs.base.processes import EventLog, Processes
+from nodeproof.labs.base.profiles import DOCUMENTED, FAST, fixed_flags
+from nodeproof.labs.base.spec import control_planes
+from nodeproof.labs.base.stalls import by_role
+from nodeproof.labs.kinds import PROCESS
+from nodeproof.machines.machine import CONTROL_PLANE
+from nodeproof.model.needs import role_of
+from nodeproof.model.overrides import NO_OVERRIDES
+from tests.fakes import FakeMachine
+
+THREE = replace(NO_OVERRIDES, control_planes=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("etcd-2", "etcd"),
+        ("kube-controller-manager-3", "kube-controller-manager"),
+        ("control-plane-1", "control-plane"),
+        ("control-plane", "control-plane"),
+        ("node-1", "node-1"),
+        ("cloud-controller-manager", "cloud-controller-manager"),
+    ],
+)
+def test_replica_belongs_to_its_component(name: str, role: str) -> None:
+    assert role_of(name) == role
+
+
+def test_only_replicas_elect_a_leader() -> None:
+    assert fixed_flags(FAST, 1)["kube-scheduler"]["leader-elect"] == "false"
+    flags = fixed_flags(FAST, 3)["kube-scheduler"]
+    assert flags["leader-elect"] == "true"
+    assert flags["leader-elect-lease-duration"] == "6s"
+    assert "leader-elect-lease-duration" not in fixed_flags(DOCUMENTED, 3)["kube-scheduler"]
+    assert "kube-controller-manager leader-elect=true" in PROCESS.settings(FAST, THREE)
+
+
+def test_number_of_control_planes_tells_runs_apart() -> None:
+    assert NO_OVERRIDES.texts == ()
+    assert THREE.texts == ("--control-planes 3",)
+
+
+def test_wait_of_replicas_is_the_longest() -> None:
+    waited = {"etcd-1": 0.1, "etcd-2": 0.3, "kube-scheduler": 0.2, "kubelet-node-1": 0.4}
+    assert by_role(waited) == {"etcd": 0.3, "kube-scheduler": 0.2, "kubelet-node-1": 0.4}
+
+
+def test_component_runs_on_the_machine_of_its_number(tmp_path: Path) -> None:
+    processes = Processes(tmp_path, EventLog(tmp_path / "events.jsonl"))
+    planes = Planes(processes, control_planes(3))
+    assert planes.host_of("etcd-2") == "control-plane-2"
+    assert {planes.host_of(name) for name in ("load-balancer", "control-plane-2", "etcd-4")} == {""}
+    assert Planes(processes, control_planes(1)).host_of("etcd-2") == ""
+    assert control_plane.ONLY.name == CONTROL_PLANE
+
+
+def test_faults_of_a_control_plane_are_those_of_its_machine() -> None:
+    assert {*classes_for(FakeMachine(lambda _argv: "", name="control-plane-2"))} == {
+        PowerOff,
+        Freeze,
+        PeerPartition,
+    }
