@@ -61,7 +61,7 @@ COLLECTING = frozenset({"run", "plan", "scenarios"})
 ON_A_LAB = frozenset({"doctor", "status", "kubectl", "shell", "logs", "claims", "components"})
 _NOT_RUN = re.compile(
     r"\bnodeproof (?:up|down|heal|report)\b|\bshell node-\d+$|\brun --components\b|^make |"
-    r"\b(?:run|components) --source\b|\bplan --cluster\b"
+    r"\b(?:run|components) --source\b|\b(?:plan|run) --cluster\b"
 )
 """Commands that start or end labs of the user, wait for somebody, need a cluster of the user's, or are tested
 as what they call."""
