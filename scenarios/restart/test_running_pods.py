@@ -21,7 +21,7 @@ PROBED = {
     "name": "main",
     "image": "nodeproof.local/busybox:1",
     "command": ["sleep", "3600"],
-    "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 30},
+    "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 10},
 }
 """A kubelet that has just started waits for a random part of the period before it probes."""
 NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
