@@ -12,6 +12,8 @@ from nodeproof.report import rundir
 from tests.acceptance.command import TIMEOUT_S, nodeproof
 
 pytestmark = pytest.mark.night("downloads all packages; unit tests check what install.sh refuses")
+BUNDLE_TIMEOUT_S = 1200.0
+"""For the volume controllers, too, which may not be built yet."""
 # A new namespace has a loopback that is down, and nothing else.
 OFFLINE = """
 set -e
@@ -25,7 +27,7 @@ venv/bin/nodeproof run -n 0 --run run .
 
 
 def test_bundle_runs_a_scenario_without_a_network(tmp_path: Path) -> None:
-    assert nodeproof("bundle", "bundle.tar.gz", cwd=tmp_path).status == 0
+    assert nodeproof("bundle", "bundle.tar.gz", cwd=tmp_path, timeout_s=BUNDLE_TIMEOUT_S).status == 0
     home = tmp_path / "home"
     home.mkdir()
     environment = {
