@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nodeproof import proc
 from nodeproof.report import rundir
+from nodeproof.report.digest import worst_by_claim
 from tests.acceptance.command import CompletedCommand, nodeproof, the_run
 
 SCENARIO = '''
@@ -35,7 +38,20 @@ def test_{name}(lab: Lab, judge: Judge) -> None:
     judge("cordon.taint", tainted)
 '''
 OTHERS = ("b", "c", "d")
-TIMEOUT_S = 300.0
+TIMEOUT_S, BUSY_TIMEOUT_S = 300.0, 2400.0
+BUSY_LOOP = "while :; do :; done"
+
+
+@pytest.fixture
+def busy_loops(tmp_path: Path) -> Iterator[None]:
+    """Keep both processors of a small machine busy, each by a program in its own session."""
+    loops = [
+        proc.start(["sh", "-c", BUSY_LOOP], log=tmp_path / "loops", own_session=True) for _number in range(2)
+    ]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
 
 
 def run(folder: Path, always: bool) -> tuple[CompletedCommand, Path]:
@@ -74,3 +90,15 @@ def test_unproven_scenario_names_the_busiest_processes(tmp_path: Path) -> None:
     assert len(tries) == 2
     assert "busiest processes of other programs" in process.stdout
     assert "next step: " in process.stdout
+
+
+@pytest.mark.alone
+@pytest.mark.night("test_conformance.py runs all of `fast` on the machine as it is")
+@pytest.mark.usefixtures("busy_loops")
+def test_run_beside_two_busy_loops_leaves_no_claim_unproven(tmp_path: Path) -> None:
+    process = nodeproof("run", "--no-site", "-n", "auto", cwd=tmp_path, timeout_s=BUSY_TIMEOUT_S)
+    written = the_run(tmp_path)
+    assert written is not None, process
+    worst = worst_by_claim(rundir.read_verdicts(written))
+    assert {claim for claim, row in worst.items() if row["code"] == "host-too-loaded"} == set()
+    assert process.status == 0
