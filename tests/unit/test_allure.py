@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, rundir, sections, site
+from nodeproof.report import allure, digest, rundir, sections, site, svg
 from nodeproof.report.digest import Since
 from nodeproof.report.sections import SECTIONS
 from tests.fakes import executable
@@ -198,6 +198,13 @@ def test_links_lead_to_the_current_kubernetes_documentation() -> None:
         "Kubernetes: Resource capacity tracking": "architecture/nodes/#node-capacity",
     }
     assert all(section.address for section in SECTIONS)
+
+
+def test_attached_picture_has_a_width_of_its_own(tmp_path: Path) -> None:
+    svg.draw_rates((), tmp_path / "rates.svg")
+    (tmp_path / "judgments.json").write_text("[]")
+    picture = next(iter(allure.attachments(tmp_path, ())))
+    assert re.search(r'<svg [^>]*width="\d+"', picture.text)
 
 
 def test_new_deviations_have_their_own_category(tmp_path: Path) -> None:

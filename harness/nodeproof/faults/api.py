@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.units import UnitDown
@@ -242,6 +242,8 @@ class Denial(ApiFault):
 
     what: str
     """What is denied, as in the name of the policy."""
+    update_command: ClassVar[Sequence[str]] = _APPLY
+    """The command by which the user may update the object."""
 
     @property
     @abstractmethod
@@ -260,7 +262,7 @@ class Denial(ApiFault):
 
     @abstractmethod
     def update(self) -> tuple[Json, Sequence[str]]:
-        """Return the body of an update of the object, and options of `kubectl apply`."""
+        """Return the body of an update of the object, and options of its command."""
 
     @property
     def condition(self) -> str:
@@ -324,7 +326,7 @@ class Denial(ApiFault):
         """Send an update as the user, as a dry run; read nothing first, as a node may not."""
         (user, *groups), (body, options) = self.user, self.update()
         identity = [f"--as={user}", *(f"--as-group={group}" for group in groups)]
-        argv = ["kubectl", *_APPLY, *identity, "--dry-run=server", *options]
+        argv = ["kubectl", *self.update_command, *identity, "--dry-run=server", *options]
         return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(body))
 
 
@@ -375,6 +377,8 @@ class DenyElection(Denial):
     """
 
     name = "election-refused"
+    # It may update the Lease, and not patch it (plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go).
+    update_command = ("replace", "--validate=false", "--filename=-")
     what = ELECTION
     component: str
 

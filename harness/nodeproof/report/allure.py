@@ -34,6 +34,8 @@ NEW, STANDING = "deviates: new", "deviates: since an earlier run"
 NEW_BESIDE_DRIFT = "deviates: new, where page and code are known to differ"
 KNOWN = "known issues: deviates as reported"
 _CATEGORY_STATUSES = {KNOWN: "skipped"}
+_PICTURE_WIDTH_PX = 1100
+"""Width of an attached picture: Allure shows one without a width of its own 300 px wide."""
 _STATUSES = {"conforms": "passed", "deviates": "failed", "unproven": "broken"}
 
 
@@ -79,7 +81,10 @@ def attachments(folder: Path, verdicts: Iterable[tuple[str, Verdict]]) -> Iterat
     for name in ("timeline", "rates"):
         path = folder / f"{name}.svg"
         if path.is_file():
-            yield Attachment(name, path.read_text(encoding="utf-8"), "image/svg+xml", "svg")
+            picture = path.read_text(encoding="utf-8").replace(
+                'width="100%"', f'width="{_PICTURE_WIDTH_PX}"', 1
+            )
+            yield Attachment(name, picture, "image/svg+xml", "svg")
     yield Attachment("verdicts", digest.verdict_lines(verdicts), "text/plain", "txt")
     yield Attachment("judgments", (folder / "judgments.json").read_text(), "application/json", "json")
 
