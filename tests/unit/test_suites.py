@@ -27,7 +27,12 @@ TIMEOUT_S = 300.0
 BEFORE_A_PULL_REQUEST, NIGHT = ("test",), ("night",)
 IN_AND_OUT = ("test_fault_is_idempotent", "test_control_plane_fault_is_idempotent")
 """The contract tests with one row per fault."""
-OF_ANOTHER_LAB = {"upgrade": "it needs a second version of Kubernetes: tests/contract/test_upgrade.py"}
+_OF_THREE_PLANES = "it needs three control planes: tests/contract/test_control_planes.py"
+OF_ANOTHER_LAB = {
+    "upgrade": "it needs a second version of Kubernetes: tests/contract/test_upgrade.py",
+    "peer-partition": _OF_THREE_PLANES,
+    "election-refused": _OF_THREE_PLANES,
+}
 """Faults that the contract tests' common labs cannot have, and why."""
 ONLY_DOCUMENTED = re.compile(r'^@needs\([^@]*profile="documented"[^@]*?^def (test_\w+)', re.MULTILINE)
 MARKED = {"tests/acceptance": ("",), "tests/contract": (PROCESS.name, LIBVIRT.name, VAGRANT.name)}
