@@ -132,7 +132,9 @@ def expect_recreation(claim: Expectations, pods: Pods, fault: Injection) -> None
     recreated = claim("reboot.containers-recreated")
     for pod in pods.recreated:
         runs = pod.became({"status": {"containerStatuses": [RESTARTED]}})
-        recreated.expect(runs, within=windows.recovery(), after=fault.healing_at)
+        all_again = pod.became({"status": {"containerStatuses": {"$not": [{"restartCount": 0}]}}})
+        for moment in (runs, all_again):
+            recreated.expect(moment, within=windows.recovery(), after=fault.healing_at)
         recreated.expect_later(checks.counted(pod.deletion, 0, 0, after=fault.injected_at, until=runs))
 
 

@@ -17,6 +17,7 @@ _UNITS = "/run/test-units"
 # A process node has no systemd: its timers are sessions, each with a file that has its process id.
 _SYSTEMD_RUN = f"""#!/bin/sh
 mkdir -p {_UNITS}
+case $* in *--version) exit 0 ;; esac
 while [ "$1" != -- ]; do
     case $1 in --unit=*) unit={_UNITS}/${{1#*=}} ;; --on-active=*) after=${{1#*=}} ;; esac
     shift

@@ -94,7 +94,9 @@ def manager_settings(
     for symbol, flag in _FLAGS.items():
         values = settings.numbers(evidence, flag, claims, version)
         if len(values) != 1:
-            reason = evidence.unread or f"the controller managers have {sorted(values)}"
+            differing = f"the controller managers have {sorted(values)}"
+            hidden = "no command line of a controller manager is seen"
+            reason = evidence.unread or (differing if values else hidden)
             step = "windows are computed from it: only static pods, k3s and RKE2 show it"
             raise Problem(f"{flag} is unknown ({reason})", where, step)
         group, _dot, name = SYMBOLS[symbol].path.partition(".")

@@ -37,7 +37,7 @@ _FACTS = f"""
 cat /etc/machine-id && cat /proc/sys/kernel/random/boot_id || exit 1
 for need; do
     case $need in
-        {SYSTEMD}) [ -d /run/systemd/system ] && command -v systemd-run ;;
+        {SYSTEMD}) [ -d /run/systemd/system ] && systemd-run --expand-environment=no --version ;;
         {OWN_KERNEL}) [ "$(readlink /proc/1/ns/pid)" = '{FIRST_PID_NAMESPACE}' ] ;;
         *.service) systemctl is-active "$need" ;;
         /*) [ -e "$need" ] ;;
@@ -100,7 +100,7 @@ def refusals(fault: str, node: Json, inspection: Inspection | str) -> Iterator[s
     if fault in POWER_FAULTS:
         return
     if SYSTEMD not in inspection.provides:
-        yield "its machine has no systemd, whose timer heals a fault if nodeproof ends"
+        yield "its machine has no systemd 254 or newer, whose timer heals a fault if nodeproof ends"
     missing = [_PHRASES.get(need, need) for need in NEEDS.get(fault, ()) if need not in inspection.provides]
     if missing:
         yield f"its machine has no {', no '.join(missing)}"

@@ -134,8 +134,9 @@ class Evidence:
         for pod in self.static_pods:
             for container in pod["spec"]["containers"]:
                 argv = [*(container.get("command") or ()), *(container.get("args") or ())]
-                if argv and component in (container["name"], argv[0].rpartition("/")[2]):
-                    instances[f"pod {pod['metadata']['name']}"] = flags_of(argv)
+                if _is_command_of(component, container["name"], argv):
+                    flags = {name.replace("_", "-"): text for name, text in flags_of(argv).items()}
+                    instances[f"pod {pod['metadata']['name']}"] = flags
         for node in self.nodes:
             annotations = node["metadata"].get("annotations") or {}
             for key in NODE_ARGUMENTS:
@@ -167,6 +168,14 @@ def read(
         except ApiError as error:
             reason = f"/configz: {error}"
     return Evidence(nodes, leases, tolerations, mirrors, unread, kubelets, reason)
+
+
+def _is_command_of(component: str, container: str, argv: Sequence[str]) -> bool:
+    """Return whether a container's command line is a component's own; a wrapper hides its flags."""
+    if not argv:
+        return False
+    is_named = container == component and argv[0].startswith("-")
+    return is_named or argv[0].rpartition("/")[2] == component
 
 
 def _arguments(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, is_connected
 from nodeproof.machines.machine import CONTROL_PLANE, Machine, Shell, checked
+from nodeproof.model.cluster import PLANE_BRIDGE
 
 Direction = Literal["both", "node-to-api", "api-to-node"]
 Answer = Literal["drop", "reject"]
@@ -151,11 +152,13 @@ class Outage(TableFault):
         del machine
         addresses = ", ".join(self.nodes.values())
         yield f"add set inet {self.table} cut {{ type ipv4_addr; elements = {{ {addresses} }}; }}"
-        # Traffic of several control planes is forwarded.
-        for hook in ("input", "output", "forward"):
+        for hook, side in (("input", "saddr"), ("output", "daddr")):
             yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
-            for side in ("saddr", "daddr"):
-                yield f"add rule inet {self.table} {hook} ip {side} @cut drop"
+            yield f"add rule inet {self.table} {hook} ip {side} @cut drop"
+        # Several control planes are behind a bridge; with br_netfilter, frames between nodes pass here, too.
+        yield f"add chain inet {self.table} forward {{ type filter hook forward priority 0; }}"
+        for passes, side in (("iifname", "daddr"), ("oifname", "saddr")):
+            yield f'add rule inet {self.table} forward {passes} "{PLANE_BRIDGE}" ip {side} @cut drop'
 
     def _silent(self, machine: Machine) -> set[str]:
         """Return the addresses of the nodes that do not answer a dial from the control plane's side."""

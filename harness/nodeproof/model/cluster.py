@@ -20,6 +20,8 @@ POD_COLLECTOR = "system:serviceaccount:kube-system:pod-garbage-collector"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 SERVICE_ADDRESS = "10.96.0.1"
 """Address of the Service `kubernetes` in a lab."""
+PLANE_BRIDGE = "planes"
+"""Interface of a lab behind which its several control planes are."""
 LEASE_NAMESPACE = "kube-node-lease"
 CLUSTER_WIDE = frozenset({"nodes", "namespaces", "csinodes", "volumeattachments"})
 """Recorded resources that are not namespaced."""

@@ -11,6 +11,7 @@ from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.fence import fenced_heal_command
 from nodeproof.machines.machine import MachineError, Shell, checked
 from nodeproof.model.pattern import Json
+from nodeproof.model.problem import Problem
 
 LATE_S = 3.0
 """Delay (s) of a timer after the lab's own switch, which fires first because the history records it."""
@@ -54,7 +55,7 @@ class Timers:
         """Arm or renew the switch; a `ttl_s` of 0 disarms it. Raises Problem, MachineError.
 
         A timer that cannot be disarmed, because its machine does not answer, has no other effect than to heal
-        its own fault again.
+        its own fault again. Nor can that of a node that is gone.
         """
         typed_fault = Fault.from_json(fault)
         if not typed_fault.self_heal_command or typed_fault.node not in typed_fault.affected_nodes:
@@ -64,7 +65,7 @@ class Timers:
             self_heal_command = fenced_heal_command(typed_fault, self.machine(typed_fault.node).state_folder)
             self._run(typed_fault.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *self_heal_command])
         else:
-            with contextlib.suppress(MachineError):
+            with contextlib.suppress(MachineError, Problem):
                 self._run(typed_fault.node, [_DISARM, name])
 
     def _run(self, node: str, script: Sequence[str]) -> None:

@@ -116,6 +116,8 @@ class Injector:
     """Called, and must return at once, when a fault is `injected`, `healed` or `unhealed`."""
     permit: Callable[[Fault, Declared], None] = field(default=permit_all)
     """Raises Refused unless the owner of the nodes permits the fault now."""
+    heal_command: str = "nodeproof heal"
+    """The command that heals what a run left."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Injection]:
@@ -230,7 +232,7 @@ class Injector:
                 self.notify("unhealed", fault)
                 self.say(
                     f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
-                    f"{TTL_S:g} s, or run `nodeproof heal` now"
+                    f"{TTL_S:g} s, or run `{self.heal_command}` now"
                 )
 
     def _disarm(self, fault: Fault, step_log: _StepLog) -> None:

@@ -102,7 +102,8 @@ class WorkerLab(ABC):
         lab.safety.injector.say = self.report
         unhealed = lab.safety.heal_unfinished() if self.was_used else []
         if unhealed:
-            raise Problem(f"cannot heal: {', '.join(unhealed)}", f"lab {lab.name}", "run `nodeproof down`")
+            command = lab.safety.heal_command if lab.kind.is_attached else "nodeproof down"
+            raise Problem(f"cannot heal: {', '.join(unhealed)}", f"lab {lab.name}", f"run `{command}`")
         self._wait_for_nodes()
         self._prepare()
         calibration = lab.configuration.calibration
@@ -181,9 +182,8 @@ class WorkerLab(ABC):
         """Check that all nodes are in service: only this run uses them. Raises Problem."""
         if self.handle.out_of_service:
             nodes = f"out of service: {with_reasons(self.handle.out_of_service)}"
-            raise Problem(
-                nodes, f"lab {self.handle.name}", "see the log of the previous scenario; run `nodeproof heal`"
-            )
+            step = f"see the log of the previous scenario; run `{self.handle.safety.heal_command}`"
+            raise Problem(nodes, f"lab {self.handle.name}", step)
 
     @abstractmethod
     def _release(self) -> None:

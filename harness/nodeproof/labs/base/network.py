@@ -15,16 +15,17 @@ from nodeproof.labs.base.spec import (
     ControlPlane,
     NodeSpec,
 )
+from nodeproof.model.cluster import PLANE_BRIDGE
 
 _TIMEOUT_S = 10.0
 BRIDGES = {"control": f"{CONTROL_NET}.0.1", "data": API_ADDRESS}
-_PLANES, _PLANES_GATEWAY = "planes", f"{PLANES_NET}.0.1"
+_PLANES_GATEWAY = f"{PLANES_NET}.0.1"
 _PLANES_TABLE = f"""
 add table ip nodeproof_planes
 add chain ip nodeproof_planes leave {{ type nat hook postrouting priority 100; }}
 add rule ip nodeproof_planes leave ip saddr {PLANES_NET}.0.0/16 oifname "data" snat to {API_ADDRESS}
 add chain ip nodeproof_planes pass {{ type filter hook forward priority 0; }}
-add rule ip nodeproof_planes pass iifname "data" oifname "{_PLANES}" ct state new drop
+add rule ip nodeproof_planes pass iifname "data" oifname "{PLANE_BRIDGE}" ct state new drop
 add rule ip nodeproof_planes pass oifname "control" drop
 """
 """Nodes see the address of the API for every control plane, and reach none behind the balancer's back."""
@@ -47,8 +48,8 @@ def set_up_bridges() -> None:
 
 def set_up_planes() -> None:
     """Create the network of several control planes, routed to the nodes. Raises CommandFailed, OSError."""
-    lines = [f"link add {_PLANES} type bridge", f"addr add {_PLANES_GATEWAY}/16 dev {_PLANES}"]
-    ip_batch([*lines, f"link set {_PLANES} up"])
+    lines = [f"link add {PLANE_BRIDGE} type bridge", f"addr add {_PLANES_GATEWAY}/16 dev {PLANE_BRIDGE}"]
+    ip_batch([*lines, f"link set {PLANE_BRIDGE} up"])
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     proc.run(["nft", "-f", "-"], stdin=_PLANES_TABLE, timeout_s=_TIMEOUT_S)
 
@@ -57,10 +58,10 @@ def connect_plane(plane: ControlPlane, pid: int) -> None:
     """Give the namespace of `pid` its interface, address and default route. Raises CommandFailed."""
     end = _plane_end(plane)
     own = f"02:6e:70:02:00:{plane.number:02x}"
-    outer = f"link add {end} type veth peer name {_PLANES} address {own} netns {pid}"
-    ip_batch([outer, f"link set {end} master {_PLANES} up"])
-    inner = [f"addr add {plane.address}/16 dev {_PLANES}", f"link set {_PLANES} up"]
-    ip_batch(["link set lo up", *inner, f"route add default via {_PLANES_GATEWAY} dev {_PLANES}"], pid)
+    outer = f"link add {end} type veth peer name {PLANE_BRIDGE} address {own} netns {pid}"
+    ip_batch([outer, f"link set {end} master {PLANE_BRIDGE} up"])
+    inner = [f"addr add {plane.address}/16 dev {PLANE_BRIDGE}", f"link set {PLANE_BRIDGE} up"]
+    ip_batch(["link set lo up", *inner, f"route add default via {_PLANES_GATEWAY} dev {PLANE_BRIDGE}"], pid)
 
 
 def set_plane_link(plane: ControlPlane, state: Literal["up", "down"]) -> None:

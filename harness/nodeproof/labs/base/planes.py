@@ -48,13 +48,23 @@ class Planes:
     def boot(self, name: str) -> None:
         """Start a machine, with its network, unless it is on. Raises Problem, CommandFailed."""
         if self.pid(name) is not None:
+            # A power-off that failed half-way may have left its link down.
+            self.set_link(name, "up")
             return
         script = f"hostname {name} && exec {_HOLDER} infinity"
         child = self._processes.start(name, ["unshare", "--net", "--uts", "--", "sh", "-c", script])
-        if not wait_until(lambda: _command(child.pid) == _HOLDER, _BOOT_TIMEOUT_S, 0.01):
+        try:
+            self._connect(name, child.pid)
+        except BaseException:
+            # Otherwise the next try would take it for booted.
+            self.end(name)
+            raise
+
+    def _connect(self, name: str, pid: int) -> None:
+        if not wait_until(lambda: _command(pid) == _HOLDER, _BOOT_TIMEOUT_S, 0.01):
             message = f"{name} has no namespaces after {_BOOT_TIMEOUT_S:g} s"
             raise Problem(message, "control plane", f"see {name}.log")
-        network.connect_plane(self._planes[name], child.pid)
+        network.connect_plane(self._planes[name], pid)
 
     def end(self, name: str) -> None:
         """End a machine whose components have ended; its network ends with it."""

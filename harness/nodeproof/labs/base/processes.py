@@ -235,7 +235,8 @@ class Processes:
         status = child.wait()
         with self._lock:
             expected = child.pid in self._expected
-        expected = expected or (on_exit is not None and on_exit(self._last_output(name)))
+        # An end by a signal, or a panic (2), is never one that the component chose.
+        expected = expected or (status == 1 and on_exit is not None and on_exit(self._last_output(name)))
         with self._lock:
             if not expected:
                 self._died[name] = proc.describe_exit(status)

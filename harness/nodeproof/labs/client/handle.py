@@ -405,6 +405,11 @@ class LabHandle:
         """
         for path in self.dir.glob("calibration-*.jsonl"):
             path.unlink(missing_ok=True)
+        if self.kind.is_attached:
+            # Pods and labels of such names may be the owner's, and open changes another user's.
+            self.life.check_alive()
+            self.safety.undo_changes()
+            return
         self.safety.undo_changes()
         # Pods and labels are ours by their names; in a whole lab, wherever they are.
         nodes = self.fleet.node_names() if self.zone else None
@@ -424,7 +429,9 @@ class LabHandle:
         quarantined, usable = self.safety.injector.quarantined, self.usable_nodes()
         broken = ", ".join(sorted(quarantined - set(self.fleet.node_names())))
         if broken:
-            raise Problem(f"not proven healed: {broken}", f"lab {self.name}", "run `nodeproof heal`")
+            raise Problem(
+                f"not proven healed: {broken}", f"lab {self.name}", f"run `{self.safety.heal_command}`"
+            )
         if len(usable) < needs.faulted + (needs.radius != "cluster"):
             nodes = ", ".join(sorted(quarantined)) or "none"
             raise self._too_few("too few usable nodes", f"quarantined: {nodes}")

@@ -74,6 +74,7 @@ class Safety:
         has_timers = "systemd" in access.features
         timers = (Timers(lambda name: self._fleet.machine(name, SWITCHES)),) if has_timers else ()
         self.switches = Switches((self._switch, *timers))
+        self.heal_command = access.heal_command
         self.injector = Injector(
             self._fleet.machine,
             self._targets,
@@ -82,6 +83,7 @@ class Safety:
             self.ledger,
             self.switches,
             permit=self._consent.permit if self._consent else permit_all,
+            heal_command=self.heal_command,
         )
 
     def restrict_to_zone(self, zone: str) -> None:
@@ -253,10 +255,13 @@ class Safety:
         """Heal what an earlier run left; return what could not be proven healed.
 
         It is found by the ledger, the dead-man's switches and the names of what faults create. In a shared
-        lab the control plane is not swept: names do not show which zone uses an object.
+        lab the control plane is not swept: names do not show which zone uses an object. Somebody's own
+        cluster is not swept at all: only what the ledger lists is certainly ours.
         """
         armed = [fault for fault in self._armed_faults() if self._is_in_own_zone(fault)]
         unhealed = heal_unfinished(self.ledger, armed, self._heal)
+        if self._consent:
+            return unhealed
         on = [entry.name for entry in self._fleet.nodes() if entry.is_on]
         with ThreadPoolExecutor(4) as pool:
             unswept = list(pool.map(self._sweep, on if self._zone else [*self._planes_on(), *on]))
@@ -291,6 +296,8 @@ class Safety:
         if not self._fleet.has(fault.node) or self._fleet.is_in_other_zone(fault.node):
             self._switch.arm(data, 0)
             return True
+        if self._consent and not self._is_its_machine(fault.node):
+            return False
         # Hold off the lab's own switch only: a machine's timer undoes no more than the fault.
         with hold_off(self._switch, fault):
             heal = partial(heal_fenced, fault)
@@ -338,6 +345,14 @@ class Safety:
         """Return what a machine and its hypervisor report about it. Raises MachineError, Problem."""
         completed = self._fleet.machine(name).run(["cat", "/etc/machine-id"], timeout_s=_ASK_TIMEOUT_S)
         return _OwnFacts(completed.stdout.strip(), self._fleet.owner(name))
+
+    def _is_its_machine(self, name: str) -> bool:
+        """Return whether SSH leads to the machine that the Node is of."""
+        try:
+            machine_id = str(self._api.get(node(name))["status"]["nodeInfo"]["machineID"])
+            return self._own_facts(name).machine_id == machine_id
+        except (ApiError, MachineError):
+            return False
 
     def _control_planes(self) -> frozenset[str]:
         planes = self._api.get(WATCHED["nodes"], {"labelSelector": CONTROL_PLANE_LABEL})["items"]

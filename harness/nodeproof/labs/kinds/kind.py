@@ -350,6 +350,7 @@ class Access:
     `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
     was never disarmed. `upgrade_version` is the version that faults upgrade the control plane to, if any.
     Somebody's own cluster has a `consent`, a `ledger` that its other users see, and `read_configuration`.
+    `heal_command` is the command that heals what a run left.
     """
 
     dir: Path
@@ -366,3 +367,4 @@ class Access:
     consent: Consent | None = None
     ledger: FaultLedger | None = None
     read_configuration: Callable[[Calibration], Configuration] | None = None
+    heal_command: str = "nodeproof heal"

@@ -129,7 +129,19 @@ class ClusterLife(Lifecycle):
         return []
 
     def close(self) -> None:
-        """Remove the sentinels, release the lock and disconnect; open faults stay in the ledger."""
+        """Remove the sentinels, release the lock and disconnect; open faults stay in the ledger.
+
+        Sentinels of who has taken the lock meanwhile stay.
+        """
+        with self.held:
+            self._remove_sentinels()
+
+    def _remove_sentinels(self) -> None:
+        with contextlib.suppress(Problem):
+            self.lock.check()
+            self._remove_objects()
+
+    def _remove_objects(self) -> None:
         for name in self.nodes:
             self._remove_sentinel_of(name)
         for path in (
@@ -139,7 +151,6 @@ class ClusterLife(Lifecycle):
         ):
             with contextlib.suppress(ApiError):
                 self.api.delete(path, grace_s=0)
-        self.held.close()
 
     def down(self) -> None:
         """Close it: the cluster stays."""

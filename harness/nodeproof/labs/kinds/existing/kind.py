@@ -67,11 +67,12 @@ def connect(inventory: str) -> Access:
             api=cluster.api,
             kubectl=_refuse_kubectl,
             fleet=fleet,
-            life=ClusterLife(folder, lock, cluster.api, fleet.node_names(), held),
+            life=ClusterLife(folder, lock, cluster.api, list(fleet.addresses), held),
             switch=Timers(fleet.machine),
             armed_faults=lambda: (),
             consent=Consent(consent.record, consent.permit),
             ledger=lock,
+            heal_command=f"nodeproof heal --cluster {path}",
             read_configuration=partial(
                 read_configuration, cluster.api, version, fleet.node_names(), str(path), DOCUMENTED
             ),

@@ -23,7 +23,7 @@ LEDGER = "nodeproof.dev/ledger"
 """The annotation with the open faults, each with its last step."""
 EXPIRES_S = 30.0
 """How long a lock that nobody renews is respected (s)."""
-_RENEW_PERIOD_S = EXPIRES_S / 3
+_RENEW_PERIOD_S = EXPIRES_S / 6
 _LOOK_PERIOD_S = 1.0
 _WRITE_TIMEOUT_S = 10.0
 """How long a write is repeated while the API server does not answer (s)."""
@@ -125,9 +125,13 @@ class ClusterLock(FaultLedger):
         return None if str(lease["metadata"]["resourceVersion"]) == version else lease
 
     def _renew(self) -> None:
-        while not self._stopping.wait(_RENEW_PERIOD_S):
+        """Renew the lock, and try again soon after a failure: a request that hangs takes half of its time."""
+        period_s = _RENEW_PERIOD_S
+        while not self._stopping.wait(period_s):
+            period_s = _LOOK_PERIOD_S
             with self._writing, contextlib.suppress(OSError):
                 self._save(self._open)
+                period_s = _RENEW_PERIOD_S
 
     def _save(self, faults: dict[str, Open], holder: str | None = None) -> None:
         """Write the Lease with these open faults, while nobody else writes. Raises OSError."""

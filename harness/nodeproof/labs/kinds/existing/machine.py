@@ -14,7 +14,6 @@ from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.problem import Problem
 
 Json = Any
-_FORBIDDEN = 403
 _CONNECT_TIMEOUT_S = 3
 _CONNECT = f'timeout {_CONNECT_TIMEOUT_S} bash -c \'exec 3<>"/dev/tcp/$0/$1"\' "$0" "$1"'
 _NOT_REACHED = "error trying to reach service"
@@ -88,13 +87,14 @@ class ClusterMachine:
         """Do nothing: each command has a connection of its own."""
 
     def _ask_kubelet(self) -> Literal["served", "refused", "silent"]:
-        """Return how its kubelet answers the API server. Raises MachineError if nobody may ask."""
+        """Return how its kubelet answers the API server.
+
+        Raises MachineError if nobody may ask, or the API server answers for itself: that shows no kubelet.
+        """
         try:
             self._api.text(f"{node(self.name)}/proxy/healthz")
         except ApiError as error:
-            if error.status == _FORBIDDEN and "nodes/proxy" in str(error):
-                raise MachineError(f"{self.name}: {error}") from error
-            if error.status and _NOT_REACHED not in str(error):
-                return "served"
+            if _NOT_REACHED not in str(error):
+                raise MachineError(f"{self.name}: no answer about its kubelet: {error}") from error
             return "refused" if _REFUSED in str(error) else "silent"
         return "served"
