@@ -1,4 +1,4 @@
-"""`python -m infra.pictures RUN`: take the picture of docs of the site of a run; needs Chromium.
+"""`python -m infra.pictures RUN`: take the screenshot for the docs from the site of a run; needs Chromium.
 
 `docs/report.png` is the first scenario with a timeline in Allure's report.
 """

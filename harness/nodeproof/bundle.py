@@ -49,7 +49,7 @@ def write(path: Path, kubernetes_version: str, report: Report) -> None:
 
 
 def _parts(kubernetes_version: str, report: Report) -> Iterator[Path]:
-    """Yield the paths of everything that a run needs in the cache. Raises Problem."""
+    """Yield the paths, relative to the cache, of everything that a run needs there. Raises Problem."""
     components = obtain("build", kubernetes_version, report)
     cache = cache_dir()
     entries = {part.path.parents[1] for part in components.by_role.values()}
@@ -61,7 +61,7 @@ def _parts(kubernetes_version: str, report: Report) -> Iterator[Path]:
 
 
 def _platform() -> str:
-    """Return for what the wheels are built, as install.sh compares it."""
+    """Return the platform and the Python of the wheels, in the form that install.sh compares."""
     return "{} Python {}.{}".format(sysconfig.get_platform(), *sys.version_info[:2])
 
 

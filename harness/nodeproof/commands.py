@@ -475,9 +475,7 @@ def bundle(arguments: argparse.Namespace) -> int:
 
     bundle.write(arguments.file, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
     size_mib = arguments.file.stat().st_size / 2**20
-    terminal.put(
-        f"{arguments.file}: {size_mib:.0f} MiB; docs/how-to/run-without-a-network.md says what to do"
-    )
+    terminal.put(f"{arguments.file}: {size_mib:.0f} MiB; next: docs/how-to/run-without-a-network.md")
     return 0
 
 

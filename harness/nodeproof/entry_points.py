@@ -42,8 +42,8 @@ def load_plugins(group: str, registry: MutableMapping[str, type[T]]) -> tuple[Pl
 class WithPlugins(Mapping[str, T]):
     """Objects by name: nodeproof's own, then the objects that the entry points of a group name.
 
-    Plugins are imported at first use: often a plugin's module is what imports nodeproof's package first, and
-    has no objects yet. `name_of` returns an object's name, or raises TypeError. A plugin that cannot be
+    Plugins are imported at first use: a plugin's module may import nodeproof before it has defined its own
+    object. `name_of` returns an object's name, or raises TypeError. A plugin that cannot be
     imported, or whose object has a name that exists, adds nothing.
     """
 

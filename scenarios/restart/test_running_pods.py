@@ -117,15 +117,15 @@ def release(lab: Lab, pod: Pod) -> None:
 
 
 def observe_requests(lab: Lab, after: Moment) -> Observation:
-    """Observe the kubelet's counter of its requests, some seconds after a moment."""
+    """Observe the kubelet's counter of its requests, `COUNTED_S` after a moment."""
     lab.wait_for(lab.target.unknown.never_after(after, windows.absence(COUNTED_S)))
     return lab.observe(probes.metric(lab.target, "rest_client_requests_total"))
 
 
 def expect_burst(lab: Lab, claim: Expectations, calm: Sequence[Observation], fault: Injection) -> None:
-    """Expect few requests in some seconds before the stop, and many in as many since the start.
+    """Expect few requests in `COUNTED_S` before the stop, and many in the same time after the start.
 
-    The counter begins with the start.
+    The counter starts at 0 with the kubelet.
     """
     burst, after = claim("kubelet-restart.request-burst"), observe_requests(lab, fault.healed_at)
     burst.expect_later(checks.grew(calm[0], calm[1], 0, CALM_REQUESTS))
@@ -166,7 +166,7 @@ def expect_second_admission(claim: Expectations, pods: Pods, fault: Injection) -
 
 
 def expect_same_containers(claim: Expectations, pods: Pods, fault: Injection) -> None:
-    """Expect that no container is another than before, and that no pod is deleted."""
+    """Expect that every container keeps its id, and that no pod is deleted."""
     unchanged, path = claim("kubelet-restart.containers-continue"), "status.containerStatuses[].containerID"
     for pod in pods.unchanged:
         for moment in (moments.changed("pods", pod.name, path, pod.namespace), pod.deletion):
@@ -174,7 +174,7 @@ def expect_same_containers(claim: Expectations, pods: Pods, fault: Injection) ->
 
 
 def expect_same_readiness(claim: Expectations, pods: Pods, fault: Injection) -> None:
-    """Expect that no pod is not ready for a moment, and that no EndpointSlice changes."""
+    """Expect that every pod stays ready, and that no EndpointSlice changes."""
     readiness = claim("kubelet-restart.readiness-preserved")
     unready = pods.probed.pod_written(**NOT_READY)
     for moment in (unready, slice_written(pods.probed), *(pod.became(NOT_READY) for pod in pods.unchanged)):

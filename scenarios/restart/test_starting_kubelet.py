@@ -14,7 +14,7 @@ INITIALIZED = windows.up_to(30.0)
 
 @needs(nodes=2, faulted=1, duration_s="R + 35")
 def test_node_takes_no_pods_until_its_kubelet_has_initialized(lab: Lab, claim: Expectations) -> None:
-    """The kubelet may not make its CSINode again, without which it does not report its node as Ready."""
+    """Deny the kubelet its new CSINode: without one it does not report its node as Ready."""
     node, initializing = lab.target, claim("kubelet-restart.not-ready-until-initialized")
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "CSINode")
 

@@ -1,4 +1,4 @@
-"""A lab as the cluster of somebody who never ran nodeproof: with timers on its nodes, and settings of k3s."""
+"""A lab that looks like somebody's own cluster: its nodes have timers, and it shows its flags as k3s does."""
 
 from __future__ import annotations
 

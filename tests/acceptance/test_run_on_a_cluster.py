@@ -80,7 +80,7 @@ def test_partitioned_node_is_lost(lab: Lab, claim: Expectations) -> None:
 
 @pytest.fixture(scope="module")
 def stranger(altered_whole: LabHandle) -> Iterator[LabHandle]:
-    """Return the lab as the cluster of a stranger."""
+    """Return a lab that looks like somebody's own cluster."""
     altered_whole.wait_nodes_ready()
     with owned_by_a_stranger(altered_whole):
         yield altered_whole

@@ -22,14 +22,14 @@ def make(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.setattr(cluster_lock, "EXPIRES_S", SHORT_S)
     monkeypatch.setattr(cluster_lock, "_RENEW_PERIOD_S", SHORT_S / 5)
     monkeypatch.setattr(cluster_lock, "_LOOK_PERIOD_S", 0.1)
-    made: list[ClusterLock] = []
+    locks: list[ClusterLock] = []
 
     def of(holder: str) -> ClusterLock:
-        made.append(ClusterLock(lab.cluster.api, holder, "cluster.yaml", print))
-        return made[-1]
+        locks.append(ClusterLock(lab.cluster.api, holder, "cluster.yaml", print))
+        return locks[-1]
 
     yield of
-    for lock in made:
+    for lock in locks:
         lock.release()
     lab.cluster.api.delete(LOCK)
 

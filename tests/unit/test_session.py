@@ -579,7 +579,7 @@ def test_own_cluster_lacks_all_but_its_fault(
     of_function = item(request, scenario)
     options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing")
     missing = markers.why_unprovable(of_function, options)
-    reason = f"it uses {used}, which nodeproof does not do to somebody's own cluster"
+    reason = f"it uses {used}, which is not allowed on somebody's own cluster"
     assert missing == (("lab-lacks", reason) if used else None)
 
 

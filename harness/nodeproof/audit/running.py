@@ -139,7 +139,7 @@ def _taint(claim: str, states: States, key: str) -> Iterator[Expectation]:
     """Yield that a Node has a NoSchedule taint, unless the taint was removed during the observation."""
     taint = {"key": key, "effect": "NoSchedule"}
     taints = [node["spec"].get("taints") or [] for node in states]
-    if matches([taint], taints[-1]) or not any(matches([taint], seen) for seen in taints):
+    if matches([taint], taints[-1]) or not any(matches([taint], present) for present in taints):
         name = str(states[-1]["metadata"]["name"])
         yield Expectation(claim, name, "spec.taints", taints[-1], [taint])
 

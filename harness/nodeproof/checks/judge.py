@@ -357,7 +357,7 @@ def _not_silenced(history: History, configuration: Configuration, verdict: Verdi
 
 
 def _with_foreign_write(verdict: Verdict, history: History) -> Verdict:
-    """Say of a deviation who else wrote the Lease of a node that was cut off, if anybody did."""
+    """Add to a deviation who else wrote the Lease of a node that was cut off, if anybody did."""
     written = contact.foreign_write(history) if verdict.outcome == "deviates" else ""
     return replace(verdict, reason=f"{verdict.reason}; {written}") if written else verdict
 

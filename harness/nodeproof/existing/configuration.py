@@ -48,7 +48,7 @@ def read_configuration(
         version: Its version.
         names: The marked nodes; the kubelet of the first one represents all.
         where: The inventory, for messages.
-        limits: How exactly and how long is measured.
+        limits: Limits of the slack and of waits for events that must not happen (s).
         calibration: Timing accuracy.
 
     Raises:
@@ -122,5 +122,5 @@ def _tolerations(evidence: Evidence, where: str) -> Mapping[str, float | None]:
 
 def _flags_set(evidence: Evidence) -> Mapping[str, Mapping[str, str]]:
     """Return the flags of the components whose command line the API shows."""
-    known = {component: evidence.flags(component) for component in (API_SERVER, MANAGER)}
-    return {name: dict(ChainMap(*map(dict, flags.values()))) for name, flags in known.items() if flags}
+    by_component = {component: evidence.flags(component) for component in (API_SERVER, MANAGER)}
+    return {name: dict(ChainMap(*map(dict, flags.values()))) for name, flags in by_component.items() if flags}

@@ -132,7 +132,7 @@ def parse(gates: Iterable[str], settings: Iterable[str]) -> Overrides:
 def parse_control_planes(count: int) -> int:
     """Return a supported number of control planes. Raises Problem."""
     if count not in _CONTROL_PLANES:
-        next_step = "use 1 or 3: two tolerate no more failures than one"
+        next_step = "use 1, or 3, which tolerate the loss of one"
         raise Problem(f"{count} control planes requested", CONTROL_PLANES_OPTION, next_step)
     return count
 

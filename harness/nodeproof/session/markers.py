@@ -214,11 +214,11 @@ def _lacks(item: pytest.Item, options: Options) -> str:
     if missing:
         return f"a {options.kind} lab has no {missing}"
     refused = _refused_by_owner(item, kind.only_faults)
-    return f"it uses {refused}, which nodeproof does not do to somebody's own cluster" if refused else ""
+    return f"it uses {refused}, which is not allowed on somebody's own cluster" if refused else ""
 
 
 def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> str:
-    """Return what a scenario uses beyond looking and these faults, as text; empty if nothing, or in a lab."""
+    """Return what a scenario uses that the owner of a cluster does not allow, as text; empty in a lab."""
     if only_faults is None or not isinstance(item, pytest.Function):
         return ""
     requirements = needs(item)

@@ -209,7 +209,7 @@ def resolve(options: Options, workers: int = 0) -> Options:
 
 def _resolve_cluster(options: Options, workers: int) -> Options:
     """Return the options of a run on somebody's own cluster. Raises Problem."""
-    given = {
+    settings = {
         "--lab": options.lab,
         "--profile": options.profile.replace(DOCUMENTED.name, ""),
         "--kubernetes-version": options.kubernetes_version,
@@ -220,7 +220,7 @@ def _resolve_cluster(options: Options, workers: int) -> Options:
         "--topology": options.topology.entries,
         "-n": workers,
     }
-    refused = [option for option, value in given.items() if value]
+    refused = [option for option, value in settings.items() if value]
     refused += ["the options for settings and versions"] if options.overrides != NO_OVERRIDES else []
     if refused:
         what = f"not for somebody's own cluster, which has its own: {', '.join(refused)}"

@@ -187,7 +187,7 @@ def _lines_in(parts: Sequence[Path]) -> Iterator[tuple[float, str]]:
 
 
 def skipped_nodes(lab: LabHandle, history: History) -> Sequence[str]:
-    """Return the first lines by which the controller manager says in a recording that it skips a node.
+    """Return the first lines in which the controller manager logged during a recording that it skips a node.
 
     Such a node does not become Unknown. Since 1.37 the controller manager skips a node whose Lease was
     written but not renewed, or cannot be read (tryUpdateNodeHealth in

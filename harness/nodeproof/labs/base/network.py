@@ -28,7 +28,7 @@ add chain ip nodeproof_planes pass {{ type filter hook forward priority 0; }}
 add rule ip nodeproof_planes pass iifname "data" oifname "{PLANE_BRIDGE}" ct state new drop
 add rule ip nodeproof_planes pass oifname "control" drop
 """
-"""Nodes see the address of the API for every control plane, and reach none behind the balancer's back."""
+"""Nodes see the address of the API for every control plane, and reach control planes only by the balancer."""
 TRACK_TABLE = "nodeproof_track"
 TRACKING = f"""
 add table inet {TRACK_TABLE}

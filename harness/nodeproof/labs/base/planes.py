@@ -17,6 +17,7 @@ BALANCER = "load-balancer"
 """The component that passes connections to the API servers of several control planes."""
 _BOOT_TIMEOUT_S = 10.0
 _HOLDER = "sleep"
+"""The first process of a machine, which holds its namespaces."""
 _RETRY_DELAY = "1s"
 """How often the balancer tries an API server that did not accept a connection."""
 
@@ -24,7 +25,7 @@ _RETRY_DELAY = "1s"
 class Planes:
     """The machines of a lab's control planes, by name; a lab with only one has none.
 
-    A boot makes a new network: connections of the time before end without a packet, as after a power loss.
+    A boot makes a new network: earlier connections end without a packet, as after a power loss.
     """
 
     def __init__(self, processes: Processes, control_planes: Sequence[ControlPlane] = ()) -> None:

@@ -365,10 +365,10 @@ def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
 
 def attach(kind: str, name: str) -> LabHandle:
     """Use a lab that no supervisor of nodeproof runs. Raises Problem."""
-    found = kind_named(kind)
-    if found.connect is None:
+    lab_kind = kind_named(kind)
+    if lab_kind.connect is None:
         raise Problem(f"a {kind} lab is started, not attached", "--lab", "leave out --cluster")
-    return LabHandle(found, found.connect(name))
+    return LabHandle(lab_kind, lab_kind.connect(name))
 
 
 def up(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabHandle:

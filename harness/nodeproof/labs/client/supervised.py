@@ -219,7 +219,7 @@ class SupervisedFleet(Fleet):
         if name in self._planes:
             return PlaneMachine(*own)
         if role in COMPONENTS and plane is None and self._planes:
-            return ReplicatedMachine(*own, tuple(each.component(role) for each in self._planes.values()))
+            return ReplicatedMachine(*own, tuple(entry.component(role) for entry in self._planes.values()))
         return ServiceMachine(*own)
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:

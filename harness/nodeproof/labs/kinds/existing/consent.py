@@ -23,7 +23,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class MarkedNodes:
-    """The nodes that inventory and marks allow to harm; `ssh` is the configuration that reaches them."""
+    """The nodes that inventory and marks allow to be harmed; `ssh` is the configuration that reaches them."""
 
     cluster: ConnectedCluster
     name: str
@@ -45,7 +45,7 @@ class MarkedNodes:
         """Permit a fault that the inventory, the marks and the state of the cluster allow now.
 
         Raises:
-            Refused: They do not; with all reasons.
+            Refused: They do not allow it; the message has all reasons.
             ApiError: The API server refuses or does not answer.
         """
         if not isinstance(fault, UnitDown) or fault.unit != KUBELET:

@@ -1,4 +1,4 @@
-"""Somebody's own cluster as a kind of lab: found by its inventory, and harmed where it is marked."""
+"""Somebody's own cluster as a kind of lab: its inventory identifies it, and only marked nodes are faulted."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LOCK = f"{LEASES}/{NAME}"
 LEDGER = "nodeproof.dev/ledger"
 """The annotation with the open faults, each with its last step."""
 EXPIRES_S = 30.0
-"""How long a lock that nobody renews is respected (s)."""
+"""How long a lock is valid after its last renewal (s)."""
 _RENEW_PERIOD_S = EXPIRES_S / 6
 _LOOK_PERIOD_S = 1.0
 _WRITE_TIMEOUT_S = 10.0
@@ -71,11 +71,11 @@ class ClusterLock(FaultLedger):
     def check(self) -> None:
         """Raise Problem if another process has taken the lock, because it was not renewed in time."""
         if self._taken_by:
-            step = "see which faults are open: nodeproof heal --cluster"
+            step = "heal the open faults: nodeproof heal --cluster FILE"
             raise Problem(f"{self._taken_by} has taken the lock of the cluster", self._where, step)
 
     def release(self) -> None:
-        """Give the lock up, if it is held; open faults stay in the ledger."""
+        """Release the lock, if it is held; open faults stay in the ledger."""
         if not self._is_held:
             return
         self._is_held = False

@@ -22,7 +22,7 @@ _REFUSED = "connection refused"
 
 
 class ClusterMachine:
-    """A node (a `Machine`) without a known host, so it has no power.
+    """A node (a `Machine`) whose host is unknown, so it has no power driver.
 
     The probes of its kubelet use the API server's proxy.
     """
@@ -57,7 +57,7 @@ class ClusterMachine:
         return True
 
     def answers_on_control(self) -> bool:
-        """Return whether a command runs on it."""
+        """Return whether it runs a command over SSH."""
         try:
             return succeeds(self, "true")
         except MachineError:
@@ -89,7 +89,7 @@ class ClusterMachine:
     def _ask_kubelet(self) -> Literal["served", "refused", "silent"]:
         """Return how its kubelet answers the API server.
 
-        Raises MachineError if nobody may ask, or the API server answers for itself: that shows no kubelet.
+        Raises MachineError if it may not ask, or the API server answers for itself: that shows no kubelet.
         """
         try:
             self._api.text(f"{node(self.name)}/proxy/healthz")
