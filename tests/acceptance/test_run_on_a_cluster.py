@@ -32,6 +32,11 @@ from tests.waiting import eventually
 
 Json = Any
 RUN_TIMEOUT_S, ENDED_TIMEOUT_S, READY_TIMEOUT_S = 150.0, 20.0, 60.0
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+OWNERS_POD: Json = {
+    "metadata": {"name": "runner"},
+    "spec": {"schedulerName": "none", "containers": [{"name": "main", "image": "nodeproof.local/busybox:1"}]},
+}
 CLAIMS = {
     "heartbeat.kubelet-stop",
     "monitoring.detection-time",
@@ -111,11 +116,22 @@ def mark(inventory: str, names: list[str], folder: Path, until: str = FUTURE) ->
     assert process.status == 0, process
 
 
+@pytest.fixture
+def owners_pod(stranger: LabHandle) -> Iterator[None]:
+    """Create a pod of the cluster's owner where nodeproof has its own."""
+    api = stranger.cluster.api
+    api.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    api.create(PODS, OWNERS_POD)
+    yield
+    api.delete(f"{PODS}/{OWNERS_POD['metadata']['name']}", grace_s=0)
+
+
 def open_faults(lab: LabHandle) -> list[Json]:
     lease = lab.cluster.api.get(LOCK)
     return list(json.loads(lease["metadata"]["annotations"][LEDGER]))
 
 
+@pytest.mark.usefixtures("owners_pod")
 def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
     names = sorted(stranger.fleet.node_names())
     mark(inventory, names[:2], tmp_path)
@@ -133,7 +149,8 @@ def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: st
     assert timers_on(stranger, names[0]) == []
     left = [entry["metadata"] for entry in stranger.cluster.api.get("/api/v1/nodes")["items"]]
     assert not any(SENTINEL_ANNOTATION in metadata["annotations"] for metadata in left)
-    assert stranger.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"] == []
+    pods = stranger.cluster.api.get(PODS)["items"]
+    assert [pod["metadata"]["name"] for pod in pods] == [OWNERS_POD["metadata"]["name"]]
 
 
 @pytest.mark.night("CI has the lock of a killed holder: tests/contract/test_cluster_lock.py")

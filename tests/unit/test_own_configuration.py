@@ -32,10 +32,22 @@ def test_flags_of_the_running_cluster_count() -> None:
     assert symbols(evidence(static_pods=[static_pod(*flags)])) == {**DEFAULTS, "G": 90.0, "E": 0.5}
 
 
+def test_flag_may_have_underscores() -> None:
+    assert symbols(evidence(static_pods=[static_pod("--node_monitor_grace_period=16s")]))["G"] == 16.0
+
+
+def in_a_shell() -> Json:
+    """Return a static pod whose flags a shell hides."""
+    pod = static_pod()
+    pod["spec"]["containers"][0]["command"] = ["sh", "-c", f"exec {MANAGER} --node-monitor-grace-period=16s"]
+    return pod
+
+
 @pytest.mark.parametrize(
     ("of", "reason"),
     [
         (evidence(unread="pods are forbidden"), "pods are forbidden"),
+        (evidence(static_pods=[in_a_shell()]), "no command line of a controller manager"),
         (
             evidence(static_pods=[static_pod("--node-monitor-period=2s"), static_pod(name="cp-2")]),
             "controller managers have",
