@@ -511,7 +511,6 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "in-order": [timing.in_order(UNKNOWN, moments.condition_became(NODE, "Ready", "True"))],
     "shows": [observations.shows(OBSERVATIONS[0], 1)],
     "same-as": [observations.same_as(OBSERVATIONS[1], OBSERVATIONS[0])],
-    "between": [observations.between(OBSERVATIONS[0], 1, 1)],
     "grew": [observations.grew(OBSERVATIONS[0], OBSERVATIONS[1], 1, 1)],
     "lasted": [observations.lasted("cut")],
     "known-while-heard": [invariants.known_while_heard()],

@@ -13,7 +13,7 @@ from nodeproof.checks import checks, heartbeats, moments, observations, repeated
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find
-from nodeproof.checks.observations import between, grew, same_as, shows
+from nodeproof.checks.observations import grew, same_as, shows
 from nodeproof.checks.settings import default_of
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.timing import renewals_of
@@ -552,13 +552,6 @@ def test_value_decides_without_a_missing_parent(pattern: object, value: object, 
 def test_invalid_pattern_is_refused() -> None:
     with pytest.raises(LookupError, match="matches everything"):
         judged(shows(FIRST, {}), first=ANSWER)
-
-
-@pytest.mark.parametrize(
-    ("value", "label"), [(29, "deviates"), (30, "conforms"), (40.0, "conforms"), (None, "unproven: gap")]
-)
-def test_number_is_between_its_bounds(value: object, label: str) -> None:
-    assert judged(between(FIRST, 30, 40), first=value).label == label
 
 
 @pytest.mark.parametrize("check", [shows(FIRST, 1), same_as(FIRST, SECOND), grew(SECOND, FIRST, 1, 1)])

@@ -73,20 +73,6 @@ def same_as(case: Case, observation: Observation, before: Observation) -> Measur
     return Measurement(f"{reason}, before {_short(earlier)}", measured, finding="deviates")
 
 
-@measures("between", times=_observation_times, observation="seen")
-def between(case: Case, observation: Observation, low: float, high: float) -> Measurement:
-    """Check that an observed number is in [low, high]; one that is missing proves nothing.
-
-    A counter of a process that has just started shows by this what it counted since.
-    """
-    value = _entry(case.history, observation).data["value"]
-    if value is None:
-        raise Undecided("gap", f"{_name(observation)} is not exported")
-    number = float(value)
-    reason = f"{_name(observation)} is {number:g}"
-    return compare(low <= number <= high, reason, f"{low:g} to {high:g}", Measured(number))
-
-
 @measures("grew", times=_observation_times, after="seen")
 def grew(case: Case, before: Observation, after: Observation, low: float, high: float) -> Measurement:
     """Check that a number grew by `low` to `high` between two observations.
