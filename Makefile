@@ -113,7 +113,7 @@ vm-alone:
 night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew
+	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew control-planes
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_random_histories.py
@@ -222,5 +222,4 @@ clean: ## remove the virtual environment, generated reports, wheel, sdist and th
     rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew control-planes older-components \
-    soak \
-    sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean
+    soak sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean
