@@ -119,9 +119,8 @@ def expect_heartbeats(lab: Lab, claim: Expectations, fault: Injection) -> None:
     """Expect that the node is Ready again, but not before it boots, and reports its new boot."""
     node, heartbeats = lab.target, claim("reboot.status-reconciled")
     booted = moments.boot_id_changed(node)
-    for moment in (node.lease_renewal, booted):
+    for moment in (node.lease_renewal, node.ready, booted):
         heartbeats.expect_later(moment.never_after(fault.injected_at, NO_HEARTBEAT))
-    heartbeats.expect_later(checks.counted(node.ready, 0, 0, after=node.unknown, until=fault.healing_at))
     for moment in (node.lease_renewal, node.ready, booted):
         again = moments.first_after(moment, after=fault.healing_at)
         heartbeats.expect(again, within=windows.recovery(), after=fault.healing_at)

@@ -13,6 +13,11 @@ PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
 STARTS = windows.up_to(60.0)
 RESTARTS = windows.up_to(30.0)
 """Longest time from the start of a kubelet until it has synchronized its pods."""
+OLD_ENOUGH = windows.absence(12.0)
+"""A kubelet that starts takes no container for one that ran before if it is younger than 10 s.
+
+Source: kubeletRestartGracePeriod in pkg/kubelet/prober/prober_manager.go; a start has whole seconds.
+"""
 UNCHANGED = windows.absence_including_anchor(35.0)
 """From the start of the kubelet: longer than `RESTARTS`, in which it must have synchronized its pods."""
 PROBED = {
@@ -65,6 +70,7 @@ def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectatio
     ):
         lab.wait_for(static.running.after(settings.requested_at, STARTS))
         pods = run_pods(lab, static)
+        lab.wait_for(node.unknown.never_after(pods.ended.deletion, OLD_ENOUGH))
         with lab.inject(faults.unit_down(node)) as fault:
             new = change_desired_state(lab, pods)
         expect_desired_state(claim, pods, new, fault)
