@@ -119,7 +119,7 @@ def expect_heartbeats(lab: Lab, claim: Expectations, fault: Injection) -> None:
     """Expect that the node is Ready again, but not before it boots, and reports its new boot."""
     node, heartbeats = lab.target, claim("reboot.status-reconciled")
     booted = moments.boot_id_changed(node)
-    for moment in (node.lease_renewal, node.ready, booted):
+    for moment in (node.lease_renewal, booted):
         heartbeats.expect_later(moment.never_after(fault.injected_at, NO_HEARTBEAT))
     for moment in (node.lease_renewal, node.ready, booted):
         again = moments.first_after(moment, after=fault.healing_at)
