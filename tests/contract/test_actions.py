@@ -487,7 +487,10 @@ def test_every_recordable_resource_is_watched_and_fenced(stage: Lab, lab: LabHan
 
 
 def test_unrecordable_resource_is_refused_with_the_alternatives(stage: Lab) -> None:
-    with pytest.raises(Problem, match="use one of: csinodes, "), stage.record(extra_resources=("secrets",)):
+    with (
+        pytest.raises(Problem, match="use one of: component-leases, "),
+        stage.record(extra_resources=("secrets",)),
+    ):
         pass
 
 

@@ -157,7 +157,7 @@ def test_lab_that_cannot_be_healed_does_not_block_others(
     holder.leases.take_lab()
     try:
         with pytest.raises(Problem, match=f"is using it .lab {other.name}."):
-            commands.heal(argparse.Namespace())
+            commands.heal(argparse.Namespace(cluster=""))
     finally:
         holder.close()
     assert lab.fleet.machine(cut.node).reaches_control_plane()
