@@ -47,7 +47,7 @@ CLAIMS = {
 SCENARIOS = '''
 """A stopped kubelet, and a partition, which is not for somebody's own cluster."""
 
-from nodeproof.scenario import Expectations, Lab, checks, faults, moments, needs, windows
+from nodeproof.scenario import Expectations, Lab, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE
 
 REASON, MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
@@ -72,8 +72,8 @@ def test_stopped_kubelet_is_noticed(lab: Lab, claim: Expectations) -> None:
         removed = claim("taints.removed-on-recovery")
         removed.expect(no_schedule.removed, within=windows.up_to(2), after=node.ready)
         removed.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)
-    none = checks.counted(node.lease_renewal, 0, 0, **fault.span)
-    claim("heartbeat.kubelet-stop").expect_later(none)
+    silent = windows.formula("negative", "G - 2", "2", "G")
+    claim("heartbeat.kubelet-stop").expect_later(node.lease_renewal.never_after(fault.injected_at, silent))
 
 
 @needs(nodes=2, faulted=1)

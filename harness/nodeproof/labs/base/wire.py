@@ -117,6 +117,8 @@ _BOOT_TIMEOUT_S = 270.0
 """How long power-on may take: an emulated machine boots for a minute."""
 _JOIN_TIMEOUT_S = 500.0
 """How long a join may take: a guest may boot for its snapshot, and again if the snapshot does not work."""
+_HOLD_TIMEOUT_S = 60.0
+"""How long a supervisor may take to accept a holder: on a busy host, one that starts answers slowly."""
 _SEE_STATUS = "see `nodeproof status`"
 _DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
 _RELAY_TIMEOUT_S = 10.0
@@ -219,9 +221,12 @@ class SupervisorClient:
 
     def hold(self) -> socket.socket:
         """Return a connection that holds the lab: unless it is kept, a lab ends soon after the last one."""
-        sock = self._connect(20)
-        send(sock, {"verb": "status", "hold": True})
-        receive(sock)
+        sock = self._connect(_HOLD_TIMEOUT_S)
+        try:
+            self._exchange(sock, {"verb": "status", "hold": True})
+        except Problem:
+            sock.close()
+            raise
         return sock
 
     def down(self) -> None:
@@ -239,12 +244,18 @@ class SupervisorClient:
         self, request: Mapping[str, Json], timeout_s: float
     ) -> tuple[Mapping[str, Json], int | None]:
         with self._connect(timeout_s) as sock:
-            try:
-                send(sock, request)
-                return receive(sock)
-            except (OSError, EOFError) as error:
-                message = f"the supervisor did not answer {request['verb']}: {error}"
-                raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS) from error
+            return self._exchange(sock, request)
+
+    def _exchange(
+        self, sock: socket.socket, request: Mapping[str, Json]
+    ) -> tuple[Mapping[str, Json], int | None]:
+        """Send a request and return the reply, with its descriptor. Raises Problem if there is none."""
+        try:
+            send(sock, request)
+            return receive(sock)
+        except (OSError, EOFError) as error:
+            message = f"the supervisor did not answer {request['verb']}: {error}"
+            raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS) from error
 
     def _connect(self, timeout_s: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
