@@ -10,7 +10,7 @@ TOLERATED = 2
 NOWHERE, PODS = "nowhere", "/api/v1/namespaces/nodeproof/pods"
 RETAINED, COLLECTION_S, LONGER_S = 3, 30.0, 10.0
 """RETAINED is the number of finished pods that stay; the collector runs at its start and every 20 s."""
-APART, LONG = windows.absence(2.0), windows.absence(COLLECTION_S)
+APART, LONG = windows.absence(3.0), windows.absence(COLLECTION_S + LONGER_S)
 
 
 def pod_removed(pod: Pod) -> Moment:
@@ -61,6 +61,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
         oldest = lab.run(actions.pending_pod(only_on=NOWHERE))
         lab.wait_for(pod_removed(oldest).never_after(oldest.created, APART))
         others = [lab.run(actions.pending_pod(only_on=NOWHERE)) for _number in range(RETAINED)]
+        lab.wait_for(pod_removed(others[-1]).never_after(others[-1].created, APART))
         for finished in (oldest, *others):
             lab.run(
                 actions.send_request(
@@ -79,9 +80,10 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
                 claim("eviction.separate-controller").never(
                     pod.deletion, throughout=windows.absence(lab.toleration_s + LONGER_S), after=unreachable
                 )
+            # From its creation: the collector runs as soon as it starts, when processes wait for processors.
             for retained in others:
                 claim("deletion-gc.terminated-threshold").never(
-                    pod_removed(retained), throughout=LONG, after=restart.injected_at
+                    pod_removed(retained), throughout=LONG, after=retained.created
                 )
 
 
