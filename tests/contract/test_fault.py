@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault
@@ -407,6 +408,20 @@ def test_frozen_machine_stops_and_resumes_with_the_right_time(
     assert machine.boot_id() == boot
     assert abs(float(command(machine, "date", "+%s.%N")) - time.time()) < FROZEN_S / 4
     assert eventually(lambda: renewed(lab, machine.name) != last, READY_TIMEOUT_S)
+
+
+def test_node_whose_lease_expired_is_unfit_for_a_scenario_although_it_is_ready(
+    lab: LabHandle, machine: Machine, has_one: Callable[[str], Fault]
+) -> None:
+    names, freeze = lab.fleet.node_names(), has_one("freeze")
+    inject(freeze, machine)
+
+    def has_expired() -> bool:
+        return "Lease renewed" in workloads.unfit_nodes(lab.cluster.api, names).get(machine.name, "")
+
+    assert eventually(has_expired, lab.configuration["G"])
+    freeze.heal(machine)
+    lab.wait_nodes_ready()
 
 
 def test_thaw_is_idempotent(machine: Machine) -> None:

@@ -25,6 +25,7 @@ from nodeproof.model.cluster import (
     condition_status,
     is_ready,
 )
+from nodeproof.model.history import parse_time
 from nodeproof.model.judgment import Moment
 from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import (
@@ -235,15 +236,19 @@ def not_ready(api: Api, names: Sequence[str]) -> dict[str, str]:
 
 
 def unfit_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
-    """Return those of `not_ready`, and those whose Lease is older than their last status. Raises ApiError.
+    """Return those of `not_ready`, and those whose kubelet does not renew its Lease yet. Raises ApiError.
 
-    A kubelet that was cut off reports its status up to seven seconds before it renews its Lease
-    (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go).
+    A kubelet that was cut off renews its Lease up to seven seconds after the cut ends
+    (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go), and may report its status
+    before. A Node that stayed Ready meanwhile reports no status: there the newest Lease is the reference.
     """
-    renewed = {_name(entry): entry["spec"].get("renewTime") for entry in api.get(WATCHED["leases"])["items"]}
+    leases = {_name(entry): entry["spec"] for entry in api.get(WATCHED["leases"])["items"]}
+    renewals = [str(leases.get(name, {}).get("renewTime") or "") for name in names]
+    newest_s = max((parse_time(renewal) for renewal in renewals if renewal), default=0.0)
 
     def unfit(entry: Json | None) -> str:
-        return _unready(entry) or _unrenewed(entry, str(renewed.get(_name(entry)) or ""))
+        lease = leases.get(_name(entry), {}) if entry else {}
+        return _unready(entry) or _unrenewed(entry, lease) or _expired(lease, newest_s)
 
     return _reasons(api, names, unfit)
 
@@ -294,10 +299,17 @@ def _unready(entry: Json | None) -> str:
     return tainted or (_CORDONED if entry["spec"].get("unschedulable") else "")
 
 
-def _unrenewed(entry: Json, renew_time: str) -> str:
+def _unrenewed(entry: Json, lease: Json) -> str:
     """Return a reason if no Lease renewal has a later second than the Node's status, by the node's clock."""
     last_status = str((condition(entry, "Ready") or {}).get("lastHeartbeatTime") or "")
-    return "" if renew_time > last_status else f"status {last_status}, Lease {renew_time or 'absent'}"
+    renewed = str(lease.get("renewTime") or "")
+    return "" if renewed > last_status else f"status {last_status}, Lease {renewed or 'absent'}"
+
+
+def _expired(lease: Json, newest_s: float) -> str:
+    """Return a reason if a Lease had expired when the newest one was renewed (s, wall clock)."""
+    age_s = newest_s - parse_time(lease["renewTime"])
+    return f"Lease renewed {age_s:.0f} s before others" if age_s > lease["leaseDurationSeconds"] else ""
 
 
 def kubelet_versions(api: Api, names: Sequence[str]) -> Mapping[str, str]:
