@@ -1,26 +1,39 @@
-"""Partially disrupted zones of 50 nodes (small) and of 51 nodes (large)."""
+"""Partially disrupted zones of as many nodes as the limit for small zones, and of one more (large)."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import Node
 from nodeproof.scenario.types import Check, Moment, NodeInfo
 
-UNHEALTHY = "node_collector_unhealthy_nodes_in_zone"
-SMALL = 50
+MANAGER, UNHEALTHY = "kube-controller-manager", "node_collector_unhealthy_nodes_in_zone"
+SMALL, LIMIT = 21, 50
+"""SMALL is the limit that a flag sets, LIMIT its default."""
 
 
-@needs(nodes=(SMALL, 2), faulted=29, radius="zone", profile="fast", duration_s="G + 4/E2 + 4/E + 30")
-def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, claim: Expectations) -> None:
-    """27 lost nodes of 50 are 54 percent, and 28 disrupt the zone; of 51 nodes, 29 do."""
+@needs(nodes=2)
+def test_zones_of_50_nodes_are_small_by_default(lab: Lab, claim: Expectations) -> None:
+    with lab.record():
+        claim("rate-limits.boundary-fifty").expect_later(checks.default_of("large-cluster-size-threshold"))
+
+
+@needs(
+    nodes=(SMALL, 2), faulted=13, radius="zone", components=(MANAGER,), profile="fast",
+    duration_s="G + 4/E2 + 4/E + 45",
+)  # fmt: skip
+def test_disrupted_zone_stops_evictions_at_the_limit_and_slows_above_it(
+    lab: Lab, claim: Expectations
+) -> None:
+    """11 lost nodes of 21 are 52 percent, and 12 disrupt the zone; of 22 nodes, 13 do."""
     boundary_fifty = claim("rate-limits.boundary-fifty")
     *lost, one, other = [node for node in lab.nodes() if node.name in lab.targets]
     zone = [node.name for node in lab.nodes() if node.zone == one.zone]
     taint_writes = moments.no_execute_written(*zone)
-    all_lost, joined = loss_of(lost), moments.created("nodes", "fifty-first")
+    all_lost, joined = loss_of(lost), moments.created("nodes", "one-more")
+    limit = faults.settings(MANAGER, large_cluster_size_threshold=str(SMALL))
     lab.require_lab(
         len(zone) == SMALL, otherwise=f"the zone does not have {SMALL} nodes", next_step="leave out --nodes"
     )
 
-    with lab.record(), lab.inject(faults.outage(*lost)) as fault:
+    with lab.record(), lab.inject(limit), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(all_lost.after(fault.injected_at, windows.detection_from_fault()))
         # The first write may have waited for the API, so no gap is judged.
         first_write_window = windows.up_to("1/E + 1")
@@ -30,7 +43,7 @@ def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, cl
         with lab.inject(faults.patch_ready(one.name)):
             boundary_fifty.never(taint_writes, throughout=windows.stopped(), after=Node(one.name).not_ready)
             with lab.inject(faults.patch_ready(other.name)) as other_fault:
-                lab.run(actions.join("fifty-first", one.zone))
+                lab.run(actions.join("one-more", one.zone))
                 claim("rate-limits.limiter-only-on-state-change").never(
                     taint_writes, throughout=windows.stopped(), after=joined
                 )
@@ -46,13 +59,13 @@ def test_disrupted_zone_stops_evictions_at_50_nodes_and_slows_at_51(lab: Lab, cl
             boundary_fifty.expect_later(slow)
 
 
-@needs(nodes=SMALL + 1, faulted=29, radius="zone", profile="documented", duration_s="G + 2.2/E2 + 30")
+@needs(nodes=LIMIT + 1, faulted=29, radius="zone", profile="documented", duration_s="G + 2.2/E2 + 30")
 def test_disrupted_zone_of_51_nodes_evicts_one_node_in_100_s(lab: Lab, claim: Expectations) -> None:
     *lost, other = [node for node in lab.nodes() if node.name in lab.targets]
     taint_writes = moments.no_execute_written(*(node.name for node in lab.nodes()))
     lab.require_lab(
-        len(lab.nodes()) == SMALL + 1,
-        otherwise=f"the zone does not have {SMALL + 1} nodes",
+        len(lab.nodes()) == LIMIT + 1,
+        otherwise=f"the zone does not have {LIMIT + 1} nodes",
         next_step="leave out --nodes",
     )
 
@@ -76,9 +89,7 @@ def expect_secondary_rate(
     with lab.inject(faults.patch_ready(node.name)) as fault:
         a_pass = windows.absence(lab.configuration["P"] + 1.0)
         lab.wait_for(Node(node.name).ready.never_after(fault.injected_at, a_pass))
-        unhealthy = lab.observe(
-            probes.metric("kube-controller-manager", UNHEALTHY, zone=f":\x00:{node.zone}")
-        )
+        unhealthy = lab.observe(probes.metric(MANAGER, UNHEALTHY, zone=f":\x00:{node.zone}"))
         lab.require_lab(
             unhealthy.value == lost,
             otherwise=f"the node monitor does not count {lost} lost nodes yet",

@@ -5,31 +5,33 @@ from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, ZONE_LABEL, No
 from nodeproof.scenario.types import Check, Expectation
 
 MANAGER = "kube-controller-manager"
+SIZE, ROOM = 20, 21
+"""11 lost nodes of 20 are exactly 55 percent. With 23 nodes, the cluster is above a limit of 21."""
 UNHEALTHY, HEALTH = "node_collector_unhealthy_nodes_in_zone", "node_collector_zone_health"
 SECOND = "max(P, 1/E) + 1/E + 1"
 
 
 def lose_55_percent_of_a_zone(
-    lab: Lab, claim: Expectations, rate: Expectation, size: int, gaps_before: int, gaps_after: int
+    lab: Lab, claim: Expectations, rate: Expectation, limit: int, gaps_before: int, gaps_after: int
 ) -> None:
     """Cut off nodes of a zone, then make one more not ready for a while, which disrupts the zone.
 
     Args:
-        lab: the lab.
+        lab: the lab, which records.
         claim: the expectations of the scenario.
         rate: the claim about the eviction rate.
-        size: number of nodes in the zone; its other nodes are moved to another zone.
+        limit: number of nodes above which a zone is large. The cluster has more; the zone has `SIZE`, as its
+            other nodes are moved to another zone.
         gaps_before: number of gaps between evictions to wait for before the zone is disrupted.
         gaps_after: number of gaps to wait for when the zone is no longer disrupted.
     """
     zone = lab.nodes()[0].zone
     nodes = [node for node in lab.nodes() if node.zone == zone]
-    moved, staying = nodes[:-size], nodes[-size:]
-    *cut_off, disrupting = staying[: 55 * size // 100]
-    is_large = size <= len(nodes) and len(lab.nodes()) > 50
+    moved, staying = nodes[:-SIZE], nodes[-SIZE:]
+    *cut_off, disrupting = staying[: 55 * SIZE // 100]
     lab.require_lab(
-        is_large,
-        otherwise="the cluster has at most 50 nodes, or its zone too few",
+        bool(moved) and len(lab.nodes()) > limit,
+        otherwise=f"the cluster has at most {limit} nodes, or its zone at most {SIZE}",
         next_step="leave out --nodes",
     )
     elsewhere = faults.set_label(ZONE_LABEL, "elsewhere", {node.name: zone for node in moved})
@@ -38,7 +40,7 @@ def lose_55_percent_of_a_zone(
     lost, last = [Node(node.name) for node in cut_off], Node(disrupting.name)
     all_lost = moments.all_of(*(node.unknown for node in lost))
 
-    with lab.record(), lab.inject(elsewhere), lab.inject(faults.outage(*cut_off)) as fault:
+    with lab.inject(elsewhere), lab.inject(faults.outage(*cut_off)) as fault:
         for node in lost:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
         for node in lost:
@@ -82,13 +84,19 @@ def taint_two_nodes_of_another_zone(lab: Lab, claim: Expectations, zone: list[st
             claim("zones.per-zone-policy").expect(tainted, within=window, after=node.not_ready)
 
 
-@needs(nodes=(50, 2), faulted=(32, 2), radius="zone", profile="fast", duration_s="G + 8/E + 20")
+@needs(
+    nodes=(ROOM, 2), faulted=(12, 2), radius="zone", components=(MANAGER,), profile="fast",
+    duration_s="G + 7/E + 30",
+)  # fmt: skip
 def test_zone_evicts_at_configured_rate_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
-    lose_55_percent_of_a_zone(lab, claim, claim("rate-limits.flag"), size=40, gaps_before=4, gaps_after=4)
+    rate, limit = claim("rate-limits.flag"), faults.settings(MANAGER, large_cluster_size_threshold=str(ROOM))
+    with lab.record(), lab.inject(limit):
+        lose_55_percent_of_a_zone(lab, claim, rate, ROOM, gaps_before=3, gaps_after=2)
 
 
 @needs(nodes=(49, 2), faulted=(40, 2), radius="zone", profile="documented", duration_s="G + 7/E + 1.2/E2")
 def test_zone_evicts_one_node_every_10_s_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
     rate = claim("rate-limits.default")
-    lose_55_percent_of_a_zone(lab, claim, rate, size=20, gaps_before=2, gaps_after=1)
+    with lab.record():
+        lose_55_percent_of_a_zone(lab, claim, rate, limit=50, gaps_before=2, gaps_after=1)
     rate.expect_later(checks.default_of("node-eviction-rate"))
