@@ -47,6 +47,8 @@ EMULATED_PER_CORE = 0.5
 WORKER_BYTES = {kind.name: 5 * GIB for kind in MACHINES}
 """Memory of a worker's labs: two guests and a third that joins, or up to five labs of process nodes."""
 _PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
+CONTRACTS, CONTRACTS_PER_CORE = "tests/contract", 3.0
+"""Contract tests wait for most of their time: with two workers per core, the cores were 40 to 70 % idle."""
 _LEAST_PER_CORE = 1.5
 _LOOK_S = 3.0
 
@@ -62,7 +64,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     has_labs = not _is_unit(config)
     idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
-    most = LABS_PER_CORE.get(kind, _PER_CORE) if has_labs else UNIT_PER_CORE
+    per_lab = CONTRACTS_PER_CORE if _has_contracts(config) else _PER_CORE
+    most = LABS_PER_CORE.get(kind, per_lab) if has_labs else UNIT_PER_CORE
     if kind in LABS_PER_CORE and not _has_kvm():
         most = min(most, EMULATED_PER_CORE)
     per_core = most - (idle * (1 - idle_share()) if idle else 0)
@@ -75,6 +78,11 @@ def _has_kvm() -> bool:
     """Return whether a guest runs on KVM here: the device alone proves nothing."""
     with tempfile.TemporaryDirectory() as scratch:
         return runs_on_kvm(Path(scratch) / "sector", None, become_root())
+
+
+def _has_contracts(config: pytest.Config) -> bool:
+    """Return whether contract tests are selected."""
+    return any(CONTRACTS in str(argument) for argument in config.args)
 
 
 def _is_unit(config: pytest.Config) -> bool:
