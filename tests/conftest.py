@@ -117,6 +117,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_hypothesis_in_runs() -> Iterator[None]:
+    """Spare each run that a test starts 2 s of processor time: the plugin imports hypothesis at its end.
+
+    No such run has a test with hypothesis. Source: pytest_terminal_summary, _hypothesis_pytestplugin.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest", prepend=" ")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep runs, ledgers and the key of tests apart from the user's."""
     with pytest.MonkeyPatch.context() as patch:
