@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,10 +29,13 @@ from nodeproof.safety.injector import HEAL_TIMEOUT_S
 from tests.acceptance.command import nodeproof, start, steps, the_run
 from tests.acceptance.stranger import owned_by_a_stranger, timers_on
 from tests.acceptance.test_own_cluster import FUTURE, write_ssh_files
+from tests.small_server import Page, serving
 from tests.waiting import eventually
 
 Json = Any
 RUN_TIMEOUT_S, ENDED_TIMEOUT_S, READY_TIMEOUT_S = 150.0, 20.0, 60.0
+ABORTED_TIMEOUT_S = 25.0
+"""Half of the time in which the scenario would heal its fault by itself."""
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 OWNERS_POD: Json = {
     "metadata": {"name": "runner"},
@@ -111,6 +115,10 @@ def inventory(stranger: LabHandle, served: Path, tmp_path: Path) -> Iterator[str
         api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
 
 
+def add_to(inventory: Path, entries: Json) -> None:
+    inventory.write_text(json.dumps(json.loads(inventory.read_text()) | entries))
+
+
 def mark(inventory: str, names: list[str], folder: Path, until: str = FUTURE) -> None:
     process = nodeproof("mark", "--cluster", inventory, *names, "--until", until, cwd=folder)
     assert process.status == 0, process
@@ -151,6 +159,36 @@ def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: st
     assert not any(SENTINEL_ANNOTATION in metadata["annotations"] for metadata in left)
     pods = stranger.cluster.api.get(PODS)["items"]
     assert [pod["metadata"]["name"] for pod in pods] == [OWNERS_POD["metadata"]["name"]]
+
+
+def test_abort_heals_at_once_and_proves_nothing(
+    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    names, log = sorted(stranger.fleet.node_names()), tmp_path / "log"
+    mark(inventory, names[:2], tmp_path)
+    with serving(Page()) as page:
+        add_to(tmp_path / inventory, {"abort": {"period_s": 1, "conditions": [{"url": page.url}]}})
+        run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py", "-k", "stopped")
+        child = start(*run, cwd=tmp_path, log=log)
+        try:
+            folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
+            assert folder is not None
+            assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
+            page.status, failed_t = 503, time.monotonic()
+            assert eventually(lambda: "closed" in steps(folder), ABORTED_TIMEOUT_S), log.read_text()
+            assert time.monotonic() - failed_t < ABORTED_TIMEOUT_S
+            assert child.wait(timeout=RUN_TIMEOUT_S) == 3, log.read_text()
+        finally:
+            child.kill()
+            child.wait(timeout=ENDED_TIMEOUT_S)
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
+    assert verdicts == dict.fromkeys(CLAIMS, ("unproven", "aborted"))
+    assert f"abort condition {page.url}: HTTP 503" in log.read_text()
+    assert steps(folder)[-4:] == ["aborted", "healing", "healed", "closed"]
+    assert open_faults(stranger) == []
+    assert timers_on(stranger, names[0]) == []
+    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
 @pytest.mark.night("CI has the lock of a killed holder: tests/contract/test_cluster_lock.py")

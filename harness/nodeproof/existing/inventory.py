@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +12,8 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from nodeproof import catalogue
 from nodeproof.catalogue import Document, Place
+from nodeproof.existing import abort
+from nodeproof.existing.abort import Abort
 from nodeproof.model import redact
 from nodeproof.model.problem import Problem
 
@@ -94,13 +96,18 @@ class ListedNode:
 
 @dataclass(frozen=True)
 class Inventory:
-    """An existing cluster and its nodes that may be harmed, by name."""
+    """An existing cluster, its nodes that may be harmed, by name, and when a fault must end."""
 
     path: Path
     cluster: ClusterAddress
     ssh: Ssh
     hosts: AnsibleHosts | None
     nodes: Mapping[str, ListedNode]
+    abort: Abort = field(default_factory=Abort)
+
+    def abort_reasons(self) -> list[str]:
+        """Return why a fault must end now, or must not begin; a condition that does not answer is one."""
+        return self.abort.reasons(self.path.parent)
 
 
 def read(path: Path) -> Inventory:
@@ -131,7 +138,11 @@ def parse(text: str, path: Path) -> Inventory:
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
     errors += map(_schema_error, Draft202012Validator(schema).iter_errors(document.value))
     if not errors:
-        errors += [*_driver_errors(document.value), *_missing_files(document.value, path.parent)]
+        errors += [
+            *_driver_errors(document.value),
+            *_guard_errors(document.value),
+            *_missing_files(document.value, path.parent),
+        ]
     if errors:
         raise _joined(document, errors)
     return _inventory(document.value, path)
@@ -197,6 +208,11 @@ def _driver_errors(content: Json) -> Iterator[_Error]:
                 yield ("nodes", name, "may", number), f"{fault} needs the key power at {name}"
 
 
+def _guard_errors(content: Json) -> Iterator[_Error]:
+    for place, what in abort.errors(content["abort"]) if "abort" in content else ():
+        yield ("abort", *place), what
+
+
 def _missing_files(content: Json, folder: Path) -> Iterator[_Error]:
     places = (("cluster", "kubeconfig"), ("ssh", "config"), ("ssh", "known_hosts"), ("hosts", "ansible"))
     for section, key in places:
@@ -222,6 +238,7 @@ def _inventory(content: Json, path: Path) -> Inventory:
         Ssh(_resolved(ssh["config"], folder), _resolved(ssh["known_hosts"], folder)),
         AnsibleHosts(_resolved(hosts["ansible"], folder), hosts["group"]) if hosts else None,
         {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
+        abort.parse(content.get("abort")),
     )
 
 

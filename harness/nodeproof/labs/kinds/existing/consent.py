@@ -62,6 +62,7 @@ class MarkedNodes:
             return
         if fault.name not in listed.faults:
             yield f"the inventory does not allow {fault.name}"
+        yield from inventory.abort_reasons()
         alone = replace(self.cluster, inventory=replace(inventory, nodes={name: listed}))
         machines = {name: inspect_host(OpenSsh(name, self.ssh))}
         state = replace(preview.read_state(alone), machines=machines)
