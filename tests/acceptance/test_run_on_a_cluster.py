@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 import yaml
 
 from nodeproof.cluster.resources import NAMESPACE, node
+from nodeproof.existing.abort import Abort, Command
 from nodeproof.existing.connection import connected
+from nodeproof.existing.hours import DAYS, Hours
 from nodeproof.existing.inspection import ssh_config
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
@@ -247,6 +250,15 @@ def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tm
         for reason, (refused_fault, declared) in refused.items():
             with pytest.raises(Refused, match=reason):
                 owner.permit(refused_fault, declared)
+        nobody_works = Hours("UTC", (DAYS[(datetime.now(UTC).weekday() + 3) % 7],), "09:00", "16:00")
+        guarded: dict[str, Json] = {
+            "outside of the working hours": {"hours": nobody_works},
+            "abort condition false: exit code 1": {"abort": Abort((Command(("false",)),))},
+        }
+        for reason, entries in guarded.items():
+            guarded_cluster = replace(cluster, inventory=replace(cluster.inventory, **entries))
+            with pytest.raises(Refused, match=reason):
+                MarkedNodes(guarded_cluster, "stranger", ssh).permit(fault, Declared([target]))
         api.patch(node(other), {"spec": {"unschedulable": True}})
         try:
             with pytest.raises(Refused, match=f"{other} is away already: cordoned"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import jsonschema
@@ -11,6 +12,7 @@ import pytest
 
 from nodeproof.existing import inventory
 from nodeproof.existing.abort import Abort, Command, Query, Url
+from nodeproof.existing.hours import Hours
 from nodeproof.existing.inventory import FenceAgent, Inventory, LibvirtDomain, PowerCommand
 from nodeproof.faults import FAULTS
 from nodeproof.model.problem import Problem
@@ -54,6 +56,7 @@ abort:
     - command: [./slo.sh, --strict]
     - prometheus: http://prometheus.example:9090
       query: up == 0
+hours: {{zone: Europe/Berlin, days: [Tue, Wed], from: 09:00, to: 16:30}}
 """
 Parse = Callable[[str], Inventory]
 
@@ -89,6 +92,7 @@ def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
         Query("http://prometheus.example:9090", "up == 0"),
     )
     assert content.abort == Abort(conditions, period_s=2, timeout_s=3)
+    assert content.hours == Hours("Europe/Berlin", ("Tue", "Wed"), "09:00", "16:30")
 
 
 def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
@@ -100,8 +104,9 @@ def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
 
 def test_guards_may_be_left_out(parse: Parse) -> None:
     content = parse(VALID[: VALID.index("abort:")])
-    assert content.abort == Abort()
+    assert (content.abort, content.hours) == (Abort(), None)
     assert content.abort_reasons() == []
+    content.check_run(datetime.now(UTC))
 
 
 BAD = [
@@ -128,6 +133,12 @@ BAD = [
         "query does not belong to command",
         35,
     ),
+    ("Europe/Berlin", "Europe/Bonn", "knows no such time zone", 38),
+    ("Europe/Berlin", "../Berlin", "a time zone such as", 38),
+    ("Europe/Berlin", "Europe", "knows no such time zone", 38),
+    ("[Tue, Wed]", "[Tuesday]", "'Tuesday' is not one of", 38),
+    ("16:30", "4:30", "a time such as 09:00", 38),
+    ("16:30", "08:59", "to must be later than from", 38),
 ]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +13,9 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from nodeproof import catalogue
 from nodeproof.catalogue import Document, Place
-from nodeproof.existing import abort
+from nodeproof.existing import abort, hours
 from nodeproof.existing.abort import Abort
+from nodeproof.existing.hours import Hours
 from nodeproof.model import redact
 from nodeproof.model.problem import Problem
 
@@ -24,6 +26,11 @@ _SCHEMA = Path(__file__).with_name("inventory.schema.json")
 _NEXT_STEP = "correct the inventory; see docs/how-to/prepare-your-cluster.md"
 _COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "command": set[str]()}
 """The keys that may stand beside the key of each kind of power driver."""
+_GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
+    "abort": abort.errors,
+    "hours": hours.errors,
+}
+"""Checks of the entries about guards, beyond the schema."""
 _KEY_MESSAGES = frozenset({"required", "enum"})
 """Validators whose messages contain no value of the file other than a short word."""
 
@@ -96,7 +103,7 @@ class ListedNode:
 
 @dataclass(frozen=True)
 class Inventory:
-    """An existing cluster, its nodes that may be harmed, by name, and when a fault must end."""
+    """An existing cluster, its nodes that may be harmed, by name, when that may be, and what ends a fault."""
 
     path: Path
     cluster: ClusterAddress
@@ -104,6 +111,19 @@ class Inventory:
     hosts: AnsibleHosts | None
     nodes: Mapping[str, ListedNode]
     abort: Abort = field(default_factory=Abort)
+    hours: Hours | None = None
+
+    def check_run(self, now: datetime) -> None:
+        """Check that a run may begin now. Raises Problem with one line for all reasons."""
+        reasons = list(self.refusals(now, timedelta()))
+        if reasons:
+            step = "wait, or change the inventory; see docs/how-to/harm-your-cluster.md"
+            raise Problem(f"no run may begin now: {'; '.join(reasons)}", str(self.path), step)
+
+    def refusals(self, now: datetime, lasts: timedelta) -> Iterator[str]:
+        """Yield why nothing that lasts so long may begin now, whatever its node."""
+        if self.hours:
+            yield from self.hours.refusals(now, now + lasts)
 
     def abort_reasons(self) -> list[str]:
         """Return why a fault must end now, or must not begin; a condition that does not answer is one."""
@@ -209,8 +229,9 @@ def _driver_errors(content: Json) -> Iterator[_Error]:
 
 
 def _guard_errors(content: Json) -> Iterator[_Error]:
-    for place, what in abort.errors(content["abort"]) if "abort" in content else ():
-        yield ("abort", *place), what
+    for key, errors_of in _GUARDS.items():
+        for place, what in errors_of(content[key]) if key in content else ():
+            yield (key, *place), what
 
 
 def _missing_files(content: Json, folder: Path) -> Iterator[_Error]:
@@ -239,6 +260,7 @@ def _inventory(content: Json, path: Path) -> Inventory:
         AnsibleHosts(_resolved(hosts["ansible"], folder), hosts["group"]) if hosts else None,
         {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
         abort.parse(content.get("abort")),
+        hours.parse(content.get("hours")),
     )
 
 
