@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+_POLL_S = 0.02
+"""How often the server looks whether it is to end (s)."""
+
 
 class Page:
     """The answer to each request, after a delay that `answer_now` ends; and the paths requested so far."""
@@ -38,7 +41,7 @@ def serving(page: Page) -> Iterator[Page]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     page.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,))
     thread.start()
     try:
         yield page

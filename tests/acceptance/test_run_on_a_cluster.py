@@ -15,8 +15,9 @@ import yaml
 
 from nodeproof.cluster.resources import NAMESPACE, node
 from nodeproof.existing.abort import Abort, Command
+from nodeproof.existing.alerts import Alerts
 from nodeproof.existing.connection import connected
-from nodeproof.existing.hours import DAYS, Hours
+from nodeproof.existing.hours import Hours
 from nodeproof.existing.inspection import ssh_config
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
@@ -88,6 +89,14 @@ def test_partitioned_node_is_lost(lab: Lab, claim: Expectations) -> None:
     with lab.record(), lab.inject(faults.partition(lab.target)) as fault:
         claim("partition.terminating").expect(lab.target.unknown, after=fault.injected_at)
 '''
+
+
+GUARDS: dict[str, Json] = {
+    "outside of the working hours": {"hours": Hours("UTC", ("Mon",), "00:00", "00:00")},
+    "abort condition false: exit code 1": {"abort": Abort((Command(("false",)),))},
+    "alerts of http://127.0.0.1:9: no answer": {"alerts": Alerts("prometheus", "http://127.0.0.1:9", ())},
+}
+"""Guards of an inventory that refuse a fault now, by the reason."""
 
 
 @pytest.fixture(scope="module")
@@ -250,15 +259,10 @@ def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tm
         for reason, (refused_fault, declared) in refused.items():
             with pytest.raises(Refused, match=reason):
                 owner.permit(refused_fault, declared)
-        nobody_works = Hours("UTC", (DAYS[(datetime.now(UTC).weekday() + 3) % 7],), "09:00", "16:00")
-        guarded: dict[str, Json] = {
-            "outside of the working hours": {"hours": nobody_works},
-            "abort condition false: exit code 1": {"abort": Abort((Command(("false",)),))},
-        }
-        for reason, entries in guarded.items():
-            guarded_cluster = replace(cluster, inventory=replace(cluster.inventory, **entries))
+        for reason, guards in GUARDS.items():
+            guarded = replace(cluster, inventory=replace(cluster.inventory, **guards))
             with pytest.raises(Refused, match=reason):
-                MarkedNodes(guarded_cluster, "stranger", ssh).permit(fault, Declared([target]))
+                MarkedNodes(guarded, "stranger", ssh).permit(fault, Declared([target]))
         api.patch(node(other), {"spec": {"unschedulable": True}})
         try:
             with pytest.raises(Refused, match=f"{other} is away already: cordoned"):

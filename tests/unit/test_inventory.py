@@ -12,6 +12,7 @@ import pytest
 
 from nodeproof.existing import inventory
 from nodeproof.existing.abort import Abort, Command, Query, Url
+from nodeproof.existing.alerts import Alerts, Matcher
 from nodeproof.existing.hours import Hours
 from nodeproof.existing.inventory import FenceAgent, Inventory, LibvirtDomain, PowerCommand
 from nodeproof.faults import FAULTS
@@ -57,6 +58,9 @@ abort:
     - prometheus: http://prometheus.example:9090
       query: up == 0
 hours: {{zone: Europe/Berlin, days: [Tue, Wed], from: 09:00, to: 16:30}}
+alerts:
+  alertmanager: https://alerts.example
+  match: ['severity=~"critical|page"', alertname != Watchdog]
 """
 Parse = Callable[[str], Inventory]
 
@@ -93,6 +97,8 @@ def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
     )
     assert content.abort == Abort(conditions, period_s=2, timeout_s=3)
     assert content.hours == Hours("Europe/Berlin", ("Tue", "Wed"), "09:00", "16:30")
+    matchers = (Matcher("severity", "=~", "critical|page"), Matcher("alertname", "!=", "Watchdog"))
+    assert content.alerts == Alerts("alertmanager", "https://alerts.example", matchers, timeout_s=3)
 
 
 def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
@@ -104,7 +110,7 @@ def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
 
 def test_guards_may_be_left_out(parse: Parse) -> None:
     content = parse(VALID[: VALID.index("abort:")])
-    assert (content.abort, content.hours) == (Abort(), None)
+    assert (content.abort, content.hours, content.alerts) == (Abort(), None, None)
     assert content.abort_reasons() == []
     content.check_run(datetime.now(UTC))
 
@@ -139,6 +145,10 @@ BAD = [
     ("[Tue, Wed]", "[Tuesday]", "'Tuesday' is not one of", 38),
     ("16:30", "4:30", "a time such as 09:00", 38),
     ("16:30", "08:59", "to must be later than from", 38),
+    ("  alertmanager: https://alerts.example\n", "", "expected one of the keys prometheus, alertmanager", 40),
+    ("alertmanager: https:", "alertmanager: alerts:", "an http or https URL", 40),
+    ("alertname != Watchdog", "Watchdog", "not a matcher", 41),
+    ("critical|page", "(critical", "not a regular expression", 41),
 ]
 
 

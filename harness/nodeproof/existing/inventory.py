@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from nodeproof import catalogue
 from nodeproof.catalogue import Document, Place
-from nodeproof.existing import abort, hours
+from nodeproof.existing import abort, alerts, hours
 from nodeproof.existing.abort import Abort
+from nodeproof.existing.alerts import Alerts
 from nodeproof.existing.hours import Hours
 from nodeproof.model import redact
 from nodeproof.model.problem import Problem
@@ -28,6 +29,7 @@ _COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "comma
 """The keys that may stand beside the key of each kind of power driver."""
 _GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
     "abort": abort.errors,
+    "alerts": alerts.errors,
     "hours": hours.errors,
 }
 """Checks of the entries about guards, beyond the schema."""
@@ -112,6 +114,7 @@ class Inventory:
     nodes: Mapping[str, ListedNode]
     abort: Abort = field(default_factory=Abort)
     hours: Hours | None = None
+    alerts: Alerts | None = None
 
     def check_run(self, now: datetime) -> None:
         """Check that a run may begin now. Raises Problem with one line for all reasons."""
@@ -124,6 +127,8 @@ class Inventory:
         """Yield why nothing that lasts so long may begin now, whatever its node."""
         if self.hours:
             yield from self.hours.refusals(now, now + lasts)
+        if self.alerts:
+            yield from self.alerts.refusals()
 
     def abort_reasons(self) -> list[str]:
         """Return why a fault must end now, or must not begin; a condition that does not answer is one."""
@@ -261,6 +266,7 @@ def _inventory(content: Json, path: Path) -> Inventory:
         {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
         abort.parse(content.get("abort")),
         hours.parse(content.get("hours")),
+        alerts.parse(content.get("alerts")),
     )
 
 
