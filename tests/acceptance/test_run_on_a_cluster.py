@@ -18,20 +18,24 @@ from nodeproof.existing.abort import Abort, Command
 from nodeproof.existing.alerts import Alerts
 from nodeproof.existing.connection import connected
 from nodeproof.existing.hours import Hours
-from nodeproof.existing.inspection import ssh_config
+from nodeproof.existing.inspection import inspect_host, refusals, ssh_config
+from nodeproof.existing.inventory import read
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
+from nodeproof.faults.fault import succeeds
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import UnitDown
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.existing.consent import MarkedNodes
-from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK
+from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK, ClusterLock
+from nodeproof.machines.machine import STATE_FOLDER
+from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.history import SENTINEL_ANNOTATION
 from nodeproof.report import rundir
 from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S
 from tests.acceptance.command import nodeproof, start, steps, the_run
-from tests.acceptance.stranger import owned_by_a_stranger, timers_on
+from tests.acceptance.stranger import older_systemd_on, owned_by_a_stranger, timers_on
 from tests.acceptance.test_own_cluster import FUTURE, write_ssh_files
 from tests.small_server import Page, serving
 from tests.waiting import eventually
@@ -230,6 +234,44 @@ def test_killed_run_is_healed_from_elsewhere(
     assert open_faults(stranger) == []
     assert timers_on(stranger, names[0]) == []
     stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+
+
+def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(
+    stranger: LabHandle, inventory: str, tmp_path: Path
+) -> None:
+    addresses = {entry.name: entry.control_address for entry in stranger.fleet.nodes()}
+    name, other, _ = sorted(addresses)
+    fault = UnitDown(name)
+    ledger = ClusterLock(stranger.cluster.api, "killed run", inventory, print)
+    ledger.take()
+    ledger.write("injected", fault.to_json())
+    ledger.release()
+    over = f"{STATE_FOLDER}/{fault.id}.over"
+    write_ssh_files(stranger, tmp_path, {**addresses, name: addresses[other]})
+    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path)
+    assert process.status == 2, process
+    assert f"not proven healed: unit-down on {name} ({fault.id})" in process.stderr
+    assert [left["fault"]["id"] for left in open_faults(stranger)] == [fault.id]
+    assert not succeeds(stranger.fleet.machine(other), "test", "-e", over)
+    write_ssh_files(stranger, tmp_path, addresses)
+    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path)
+    assert process.status == 0, process
+    assert open_faults(stranger) == []
+    assert succeeds(stranger.fleet.machine(name), "test", "-e", over)
+
+
+def test_systemd_before_254_is_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
+    new, old, _ = sorted(stranger.fleet.node_names())
+    nodes = stranger.cluster.api.get("/api/v1/nodes")["items"]
+    by_name = {entry["metadata"]["name"]: entry for entry in nodes}
+    with older_systemd_on(stranger, old), ssh_config(read(tmp_path / inventory)) as ssh:
+        reasons = {
+            name: list(refusals("unit-down", by_name[name], inspect_host(OpenSsh(name, ssh))))
+            for name in (new, old)
+        }
+    assert reasons[new] == []
+    (reason,) = reasons[old]
+    assert "no systemd 254 or newer" in reason
 
 
 def test_unmarked_nodes_are_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
