@@ -48,6 +48,27 @@ cd /run/node/bin && mv systemctl.node systemctl && rm -rf systemd-run /run/syste
 """
 
 
+_OLDER = """#!/bin/sh
+case $* in *--expand-environment*) echo "systemd-run: unrecognized option" >&2; exit 1 ;; esac
+exec /run/node/bin/systemd-run.new "$@"
+"""
+_AGE = """
+cd /run/node/bin && mv systemd-run systemd-run.new || exit 1
+printf %s "$0" >systemd-run && chmod 755 systemd-run
+"""
+_RENEW = "cd /run/node/bin && mv systemd-run.new systemd-run"
+
+
+@contextmanager
+def older_systemd_on(lab: LabHandle, name: str) -> Iterator[None]:
+    """Give a node the options of systemd 253 until the context ends."""
+    _run(lab, name, _AGE, _OLDER)
+    try:
+        yield
+    finally:
+        _run(lab, name, _RENEW)
+
+
 @contextmanager
 def owned_by_a_stranger(lab: LabHandle) -> Iterator[None]:
     """Give the nodes timers, and let a Node show the flags of its control plane, until the context ends."""

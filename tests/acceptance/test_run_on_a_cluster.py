@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,26 +14,36 @@ import pytest
 import yaml
 
 from nodeproof.cluster.resources import NAMESPACE, node
+from nodeproof.existing.abort import Abort, Command
+from nodeproof.existing.alerts import Alerts
 from nodeproof.existing.connection import connected
-from nodeproof.existing.inspection import ssh_config
+from nodeproof.existing.hours import Hours
+from nodeproof.existing.inspection import inspect_host, refusals, ssh_config
+from nodeproof.existing.inventory import read
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
+from nodeproof.faults.fault import succeeds
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import UnitDown
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.existing.consent import MarkedNodes
-from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK
+from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK, ClusterLock
+from nodeproof.machines.machine import STATE_FOLDER
+from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.history import SENTINEL_ANNOTATION
 from nodeproof.report import rundir
 from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S
 from tests.acceptance.command import nodeproof, start, steps, the_run
-from tests.acceptance.stranger import owned_by_a_stranger, timers_on
+from tests.acceptance.stranger import older_systemd_on, owned_by_a_stranger, timers_on
 from tests.acceptance.test_own_cluster import FUTURE, write_ssh_files
+from tests.small_server import Page, serving
 from tests.waiting import eventually
 
 Json = Any
 RUN_TIMEOUT_S, ENDED_TIMEOUT_S, READY_TIMEOUT_S = 150.0, 20.0, 60.0
+ABORTED_TIMEOUT_S = 25.0
+"""Half of the time in which the scenario would heal its fault by itself."""
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 OWNERS_POD: Json = {
     "metadata": {"name": "runner"},
@@ -83,6 +95,14 @@ def test_partitioned_node_is_lost(lab: Lab, claim: Expectations) -> None:
 '''
 
 
+GUARDS: dict[str, Json] = {
+    "outside of the working hours": {"hours": Hours("UTC", ("Mon",), "00:00", "00:00")},
+    "abort condition false: exit code 1": {"abort": Abort((Command(("false",)),))},
+    "alerts of http://127.0.0.1:9: no answer": {"alerts": Alerts("prometheus", "http://127.0.0.1:9", ())},
+}
+"""Guards of an inventory that refuse a fault now, by the reason."""
+
+
 @pytest.fixture(scope="module")
 def stranger(altered_whole: LabHandle) -> Iterator[LabHandle]:
     """Return a lab that looks like somebody's own cluster."""
@@ -109,6 +129,10 @@ def inventory(stranger: LabHandle, served: Path, tmp_path: Path) -> Iterator[str
     yield "cluster.yaml"
     for entry in entries:
         api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
+
+
+def add_to(inventory: Path, entries: Json) -> None:
+    inventory.write_text(json.dumps(json.loads(inventory.read_text()) | entries))
 
 
 def mark(inventory: str, names: list[str], folder: Path, until: str = FUTURE) -> None:
@@ -153,6 +177,36 @@ def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: st
     assert [pod["metadata"]["name"] for pod in pods] == [OWNERS_POD["metadata"]["name"]]
 
 
+def test_abort_heals_at_once_and_proves_nothing(
+    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    names, log = sorted(stranger.fleet.node_names()), tmp_path / "log"
+    mark(inventory, names[:2], tmp_path)
+    with serving(Page()) as page:
+        add_to(tmp_path / inventory, {"abort": {"period_s": 1, "conditions": [{"url": page.url}]}})
+        run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py", "-k", "stopped")
+        child = start(*run, cwd=tmp_path, log=log)
+        try:
+            folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
+            assert folder is not None
+            assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
+            page.status, failed_t = 503, time.monotonic()
+            assert eventually(lambda: "closed" in steps(folder), ABORTED_TIMEOUT_S), log.read_text()
+            assert time.monotonic() - failed_t < ABORTED_TIMEOUT_S
+            assert child.wait(timeout=RUN_TIMEOUT_S) == 3, log.read_text()
+        finally:
+            child.kill()
+            child.wait(timeout=ENDED_TIMEOUT_S)
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
+    assert verdicts == dict.fromkeys(CLAIMS, ("unproven", "aborted"))
+    assert f"abort condition {page.url}: HTTP 503" in log.read_text()
+    assert steps(folder)[-4:] == ["aborted", "healing", "healed", "closed"]
+    assert open_faults(stranger) == []
+    assert timers_on(stranger, names[0]) == []
+    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+
+
 @pytest.mark.night("CI has the lock of a killed holder: tests/contract/test_cluster_lock.py")
 def test_killed_run_is_healed_from_elsewhere(
     stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +236,44 @@ def test_killed_run_is_healed_from_elsewhere(
     stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
+def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(
+    stranger: LabHandle, inventory: str, tmp_path: Path
+) -> None:
+    addresses = {entry.name: entry.control_address for entry in stranger.fleet.nodes()}
+    name, other, _ = sorted(addresses)
+    fault = UnitDown(name)
+    ledger = ClusterLock(stranger.cluster.api, "killed run", inventory, print)
+    ledger.take()
+    ledger.write("injected", fault.to_json())
+    ledger.release()
+    over = f"{STATE_FOLDER}/{fault.id}.over"
+    write_ssh_files(stranger, tmp_path, {**addresses, name: addresses[other]})
+    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path)
+    assert process.status == 2, process
+    assert f"not proven healed: unit-down on {name} ({fault.id})" in process.stderr
+    assert [left["fault"]["id"] for left in open_faults(stranger)] == [fault.id]
+    assert not succeeds(stranger.fleet.machine(other), "test", "-e", over)
+    write_ssh_files(stranger, tmp_path, addresses)
+    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path)
+    assert process.status == 0, process
+    assert open_faults(stranger) == []
+    assert succeeds(stranger.fleet.machine(name), "test", "-e", over)
+
+
+def test_systemd_before_254_is_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
+    new, old, _ = sorted(stranger.fleet.node_names())
+    nodes = stranger.cluster.api.get("/api/v1/nodes")["items"]
+    by_name = {entry["metadata"]["name"]: entry for entry in nodes}
+    with older_systemd_on(stranger, old), ssh_config(read(tmp_path / inventory)) as ssh:
+        reasons = {
+            name: list(refusals("unit-down", by_name[name], inspect_host(OpenSsh(name, ssh))))
+            for name in (new, old)
+        }
+    assert reasons[new] == []
+    (reason,) = reasons[old]
+    assert "no systemd 254 or newer" in reason
+
+
 def test_unmarked_nodes_are_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
     names = sorted(stranger.fleet.node_names())
     mark(inventory, names[:1], tmp_path)
@@ -209,6 +301,10 @@ def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tm
         for reason, (refused_fault, declared) in refused.items():
             with pytest.raises(Refused, match=reason):
                 owner.permit(refused_fault, declared)
+        for reason, guards in GUARDS.items():
+            guarded = replace(cluster, inventory=replace(cluster.inventory, **guards))
+            with pytest.raises(Refused, match=reason):
+                MarkedNodes(guarded, "stranger", ssh).permit(fault, Declared([target]))
         api.patch(node(other), {"spec": {"unschedulable": True}})
         try:
             with pytest.raises(Refused, match=f"{other} is away already: cordoned"):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from nodeproof.cluster.api import Api, ApiError
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.existing import lock as cluster_lock
 from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK, ClusterLock
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
+from tests.waiting import eventually, pause
 
 FAULT = {"fault": "unit-down", "id": "f1", "node": "node-1"}
 SHORT_S = 1.5
+HUNG_S, RENEWED_TIMEOUT_S = 0.6, 10.0
 Make = Callable[[str], ClusterLock]
 
 
@@ -62,6 +67,35 @@ def test_open_faults_outlive_their_process(make: Make, monkeypatch: pytest.Monke
     third = make("eve@home")
     third.take()
     assert third.unfinished() == []
+
+
+def test_lock_is_renewed_soon_after_a_request_that_hung(
+    make: Make, lab: LabHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, hung, renewals = lab.cluster.api, threading.Event(), list[str]()
+    patch = api.patch
+
+    def hang_once(path: str, body: Json) -> Json:
+        if path != LOCK or hung.is_set():
+            return patch(path, body)
+        # The period is read again once the lock is renewed: a renewal by the period would come too late.
+        monkeypatch.setattr(cluster_lock, "_RENEW_PERIOD_S", 60.0)
+        renewals.append(renewed_at(api))
+        pause(HUNG_S)
+        hung.set()
+        raise ApiError(0, "timed out")
+
+    monkeypatch.setattr(cluster_lock, "_WRITE_TIMEOUT_S", HUNG_S / 2)
+    lock = make("ann@desk")
+    lock.take()
+    monkeypatch.setattr(api, "patch", hang_once)
+    assert hung.wait(RENEWED_TIMEOUT_S)
+    assert eventually(lambda: renewed_at(api) not in renewals, RENEWED_TIMEOUT_S)
+    lock.check()
+
+
+def renewed_at(api: Api) -> str:
+    return str(api.get(LOCK)["spec"]["renewTime"])
 
 
 def test_unreadable_ledger_is_kept(make: Make, lab: LabHandle) -> None:

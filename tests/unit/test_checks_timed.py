@@ -688,6 +688,10 @@ def deadman(story: Story) -> Story:
     return story.say(29.0, "deadman", id="cut", node=NODE)
 
 
+def aborted(story: Story) -> Story:
+    return story.fault(25.0, "aborted", reason="HTTP 503")
+
+
 def unproven(story: Story) -> Story:
     return story.fault(3.0, "planned", "armed", "unproven", id_="other")
 
@@ -711,7 +715,9 @@ LATE_S = 5.0
         (loaded(partition(), 0.7), "conforms"),
         # Slack far above the limit makes every window undiscerning; that must not end as a green skip.
         (loaded(partition(), 60.0), TOO_LOADED),
+        *((aborted(partition(taint_s=taint_s)), "unproven: aborted") for taint_s in (0.15, LATE_S)),
         # The order of precedence.
+        (loaded(died(deadman(aborted(partition())))), "unproven: aborted"),
         (loaded(died(deadman(partition()))), NOT_INJECTED),
         (loaded(died(unproven(partition()))), NOT_INJECTED),
         (loaded(died(partition())), COMPONENT_DIED),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from nodeproof.existing import inventory
+from nodeproof.existing.abort import Abort, Command, Query, Url
+from nodeproof.existing.alerts import Alerts, Matcher
+from nodeproof.existing.hours import Hours
 from nodeproof.existing.inventory import FenceAgent, Inventory, LibvirtDomain, PowerCommand
 from nodeproof.faults import FAULTS
 from nodeproof.model.problem import Problem
@@ -46,6 +50,17 @@ power:
     secret_env: BMC_7
   vm: {{libvirt: "qemu+ssh://host/system", domain: worker-8}}
   script: {{command: [./power.sh, "{{action}}", "{{node}}"]}}
+abort:
+  period_s: 2
+  conditions:
+    - url: https://shop.example/healthz
+    - command: [./slo.sh, --strict]
+    - prometheus: http://prometheus.example:9090
+      query: up == 0
+hours: {{zone: Europe/Berlin, days: [Tue, Wed], from: 09:00, to: 16:30}}
+alerts:
+  alertmanager: https://alerts.example
+  match: ['severity=~"critical|page"', alertname != Watchdog]
 """
 Parse = Callable[[str], Inventory]
 
@@ -75,6 +90,15 @@ def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
     assert nodes["worker-8"].power == LibvirtDomain("qemu+ssh://host/system", "worker-8")
     assert nodes["worker-9"].power == PowerCommand(("./power.sh", "{action}", "{node}"))
     assert [name for name, node in nodes.items() if node.is_control_plane] == ["control-1"]
+    conditions = (
+        Url("https://shop.example/healthz"),
+        Command(("./slo.sh", "--strict")),
+        Query("http://prometheus.example:9090", "up == 0"),
+    )
+    assert content.abort == Abort(conditions, period_s=2, timeout_s=3)
+    assert content.hours == Hours("Europe/Berlin", ("Tue", "Wed"), "09:00", "16:30")
+    matchers = (Matcher("severity", "=~", "critical|page"), Matcher("alertname", "!=", "Watchdog"))
+    assert content.alerts == Alerts("alertmanager", "https://alerts.example", matchers, timeout_s=3)
 
 
 def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
@@ -82,6 +106,13 @@ def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
     text = "\n".join(line for line in lines if "hosts:" not in line or "known" in line)
     content = parse(text.replace("  ansible: hosts.yaml\n", ""))
     assert (content.cluster.kubeconfig, content.hosts) == ("", None)
+
+
+def test_guards_may_be_left_out(parse: Parse) -> None:
+    content = parse(VALID[: VALID.index("abort:")])
+    assert (content.abort, content.hours, content.alerts) == (Abort(), None, None)
+    assert content.abort_reasons() == []
+    content.check_run(datetime.now(UTC))
 
 
 BAD = [
@@ -98,6 +129,26 @@ BAD = [
     ("fence: fence_redfish", "libvirt: test:///x", "does not belong to libvirt", 27),
     (", domain: worker-8", "", "expected the key domain", 29),
     ("config: ssh_config", "config: absent", "no such file", 6),
+    ("period_s: 2", "period_s: 0", "seconds from 1 to 60", 32),
+    ("https://shop", "ftp://shop", "an http or https URL", 34),
+    ("url: https://shop.example/healthz", "{}", "expected one of the keys url, command, prometheus", 34),
+    ("      query: up == 0\n", "", "expected the key query beside prometheus", 36),
+    (
+        "command: [./slo.sh, --strict]",
+        "{command: [./slo.sh], query: up}",
+        "query does not belong to command",
+        35,
+    ),
+    ("Europe/Berlin", "Europe/Bonn", "knows no such time zone", 38),
+    ("Europe/Berlin", "../Berlin", "a time zone such as", 38),
+    ("Europe/Berlin", "Europe", "knows no such time zone", 38),
+    ("[Tue, Wed]", "[Tuesday]", "'Tuesday' is not one of", 38),
+    ("16:30", "4:30", "a time such as 09:00", 38),
+    ("16:30", "08:59", "to must be later than from", 38),
+    ("  alertmanager: https://alerts.example\n", "", "expected one of the keys prometheus, alertmanager", 40),
+    ("alertmanager: https:", "alertmanager: alerts:", "an http or https URL", 40),
+    ("alertname != Watchdog", "Watchdog", "not a matcher", 41),
+    ("critical|page", "(critical", "not a regular expression", 41),
 ]
 
 
@@ -122,6 +173,7 @@ def test_each_bad_entry_has_its_own_line(parse: Parse) -> None:
         ("ssl: true", "password: hunter-2-x"),
         ("qemu+ssh://host", "qemu+ssh://admin:hunter-2-x@host"),
         ('"{action}"', "--password=hunter-2-x"),
+        ("https://shop", "https://admin:hunter-2-x@shop"),
     ],
 )
 def test_secret_is_refused_and_not_repeated(parse: Parse, before: str, after: str) -> None:

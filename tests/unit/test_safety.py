@@ -22,6 +22,7 @@ from nodeproof.faults.units import KubeProxy, UnitDown
 from nodeproof.machines.machine import CommandResult, Machine, MachineError
 from nodeproof.safety import injector
 from nodeproof.safety import ledger as ledgers
+from nodeproof.safety.abort import Aborted, AbortPoll
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record
 from nodeproof.safety.injector import Injector
@@ -298,3 +299,50 @@ def test_injection_and_healing_are_notified_once_they_are_proven(idle_injector: 
     with idle_injector.inject(cast("Fault", Scripted()), Declared(()), note([])):
         assert notified == ["injected"]
     assert notified == ["injected", "healed"]
+
+
+# A fault that its owner aborts
+
+
+HEALED_TIMEOUT_S = 10.0
+
+
+@dataclass
+class Healed(Scripted):
+    """A fault that notes when it is healed; its probe sees it until then."""
+
+    healed: threading.Event = field(default_factory=threading.Event)
+
+    def heal(self, _machine: object) -> None:
+        self.healed.set()
+
+    def is_injected(self, _machine: object) -> bool:
+        return not self.healed.is_set()
+
+
+def test_fault_is_healed_at_once_although_its_scenario_does_not_end(idle_injector: Injector) -> None:
+    answers, entries, lines = [[], [], ["HTTP 503"]], list[dict[str, object]](), list[str]()
+    idle_injector.abort = AbortPoll(lambda: answers.pop(0), 0.01)
+    idle_injector.say = lines.append
+    fault = Healed()
+    injecting = idle_injector.inject(
+        cast("Fault", fault), Declared(()), lambda _kind, _t, **data: entries.append(data)
+    )
+    with injecting:
+        assert fault.healed.wait(HEALED_TIMEOUT_S)
+    (entry,) = [entry for entry in entries if entry["step"] == "aborted"]
+    assert entry["reason"] == "HTTP 503"
+    assert lines == ["aborting scripted on node-1 (0a1b2c3d): HTTP 503"]
+    assert [entry["step"] for entry in entries][-3:] == ["healing", "healed", "closed"]
+    assert answers == []
+    assert idle_injector.quarantined == set()
+
+
+def test_abort_before_a_probe_sees_the_fault_is_no_missing_fault(idle_injector: Injector) -> None:
+    fault = Healed(answer=lambda: False)
+    idle_injector.abort = AbortPoll(lambda: ["HTTP 503"], 0.01)
+    fault.is_injected = lambda _machine: False  # type: ignore[method-assign]
+    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([]))
+    with pytest.raises(Aborted, match="HTTP 503"), injecting:
+        pytest.fail("the fault was aborted")
+    assert fault.healed.is_set()

@@ -42,8 +42,9 @@ def judge(claim: Claim, check: Check, history: History, configuration: Configura
     """Judge one claim from a recording.
 
     Reasons that no recording can change come first, then the check, then doubts about its result: a fault
-    that was not proven, a component that died, a host that was too loaded when the check read its times. A
-    check that raises an exception gets the verdict `check-failed` and does not affect other judgments.
+    that was aborted or not proven, a component that died, a host that was too loaded when the check read its
+    times. A check that raises an exception gets the verdict `check-failed` and does not affect other
+    judgments.
     """
     try:
         kubelet = kubelet_version(claim, check, history, configuration)
@@ -110,7 +111,8 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
     invalid = (
-        _not_injected(history, check)
+        _aborted(history)
+        or _not_injected(history, check)
         or _not_silenced(history, configuration, verdict)
         or _component_died(history)
         or _not_healed(history, verdict)
@@ -324,6 +326,19 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
     beginning = _beginning(hull(times), configuration) if times else ()
     waited_s = waited_before_s(history, now_t + left_s, beginning)
     return remaining_s(check, history, WindowContext(configuration, slack + waited_s), now_t)
+
+
+def abort_of(history: History) -> Entry | None:
+    """Return the first step by which the owner of the nodes ended a fault."""
+    steps = history.of_kind("fault")
+    return next((entry for entry in steps if entry.data["step"] == "aborted"), None)
+
+
+def _aborted(history: History) -> Verdict | None:
+    entry = abort_of(history)
+    if entry is None:
+        return None
+    return unproven("aborted", f"fault {entry.data['id']} was aborted: {entry.data['reason']}")
 
 
 def _not_injected(history: History, check: Check) -> Verdict | None:

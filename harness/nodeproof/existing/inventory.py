@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,10 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from nodeproof import catalogue
 from nodeproof.catalogue import Document, Place
+from nodeproof.existing import abort, alerts, hours
+from nodeproof.existing.abort import Abort
+from nodeproof.existing.alerts import Alerts
+from nodeproof.existing.hours import Hours
 from nodeproof.model import redact
 from nodeproof.model.problem import Problem
 
@@ -22,6 +27,12 @@ _SCHEMA = Path(__file__).with_name("inventory.schema.json")
 _NEXT_STEP = "correct the inventory; see docs/how-to/prepare-your-cluster.md"
 _COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "command": set[str]()}
 """The keys that may stand beside the key of each kind of power driver."""
+_GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
+    "abort": abort.errors,
+    "alerts": alerts.errors,
+    "hours": hours.errors,
+}
+"""Checks of the entries about guards, beyond the schema."""
 _KEY_MESSAGES = frozenset({"required", "enum"})
 """Validators whose messages contain no value of the file other than a short word."""
 
@@ -94,13 +105,34 @@ class ListedNode:
 
 @dataclass(frozen=True)
 class Inventory:
-    """An existing cluster and its nodes that may be harmed, by name."""
+    """An existing cluster, its nodes that may be harmed, by name, when that may be, and what ends a fault."""
 
     path: Path
     cluster: ClusterAddress
     ssh: Ssh
     hosts: AnsibleHosts | None
     nodes: Mapping[str, ListedNode]
+    abort: Abort = field(default_factory=Abort)
+    hours: Hours | None = None
+    alerts: Alerts | None = None
+
+    def check_run(self, now: datetime) -> None:
+        """Check that a run may begin now. Raises Problem with one line for all reasons."""
+        reasons = list(self.refusals(now, timedelta()))
+        if reasons:
+            step = "wait, or change the inventory; see docs/how-to/harm-your-cluster.md"
+            raise Problem(f"no run may begin now: {'; '.join(reasons)}", str(self.path), step)
+
+    def refusals(self, now: datetime, lasts: timedelta) -> Iterator[str]:
+        """Yield why nothing that lasts so long may begin now, whatever its node."""
+        if self.hours:
+            yield from self.hours.refusals(now, now + lasts)
+        if self.alerts:
+            yield from self.alerts.refusals()
+
+    def abort_reasons(self) -> list[str]:
+        """Return why a fault must end now, or must not begin; a condition that does not answer is one."""
+        return self.abort.reasons(self.path.parent)
 
 
 def read(path: Path) -> Inventory:
@@ -131,7 +163,11 @@ def parse(text: str, path: Path) -> Inventory:
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
     errors += map(_schema_error, Draft202012Validator(schema).iter_errors(document.value))
     if not errors:
-        errors += [*_driver_errors(document.value), *_missing_files(document.value, path.parent)]
+        errors += [
+            *_driver_errors(document.value),
+            *_guard_errors(document.value),
+            *_missing_files(document.value, path.parent),
+        ]
     if errors:
         raise _joined(document, errors)
     return _inventory(document.value, path)
@@ -197,6 +233,12 @@ def _driver_errors(content: Json) -> Iterator[_Error]:
                 yield ("nodes", name, "may", number), f"{fault} needs the key power at {name}"
 
 
+def _guard_errors(content: Json) -> Iterator[_Error]:
+    for key, errors_of in _GUARDS.items():
+        for place, what in errors_of(content[key]) if key in content else ():
+            yield (key, *place), what
+
+
 def _missing_files(content: Json, folder: Path) -> Iterator[_Error]:
     places = (("cluster", "kubeconfig"), ("ssh", "config"), ("ssh", "known_hosts"), ("hosts", "ansible"))
     for section, key in places:
@@ -222,6 +264,9 @@ def _inventory(content: Json, path: Path) -> Inventory:
         Ssh(_resolved(ssh["config"], folder), _resolved(ssh["known_hosts"], folder)),
         AnsibleHosts(_resolved(hosts["ansible"], folder), hosts["group"]) if hosts else None,
         {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
+        abort.parse(content.get("abort")),
+        hours.parse(content.get("hours")),
+        alerts.parse(content.get("alerts")),
     )
 
 

@@ -17,6 +17,7 @@ Code = Literal[
     "lab-lacks",
     "scaled",
     "settings-unknown",
+    "aborted",
     "not-injected",
     "no-anchor",
     "gap",

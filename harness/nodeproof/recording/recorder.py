@@ -16,7 +16,7 @@ from pathlib import Path
 
 import urllib3
 
-from nodeproof.checks.judge import undecided_s, unexpected_exit
+from nodeproof.checks.judge import abort_of, undecided_s, unexpected_exit
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED, recorded
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
@@ -282,7 +282,7 @@ class Recording:
 
         If the anchor has not occurred, wait until two sentinels have come back: the second was sent after
         every earlier action, so no event of it can be missing. If no sentinel comes back, for example without
-        an API, wait for `ANCHOR_TIMEOUT_S`. Stop waiting once a component has died.
+        an API, wait for `ANCHOR_TIMEOUT_S`. Stop waiting once a component has died or a fault is aborted.
 
         Args:
             check: The check.
@@ -295,7 +295,7 @@ class Recording:
         )
         while True:
             history = self.snapshot()
-            if unexpected_exit(history) is not None:
+            if unexpected_exit(history) is not None or abort_of(history) is not None:
                 return
             remaining_s = undecided_s(check, history, configuration, time.monotonic() - WAIT_MARGIN_S)
             if remaining_s is None:

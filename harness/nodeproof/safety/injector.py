@@ -18,6 +18,7 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.safety.abort import NEVER, AbortPoll, AbortWatch
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
 from nodeproof.safety.ledger import FaultLedger
@@ -116,6 +117,8 @@ class Injector:
     """Called, and must return at once, when a fault is `injected`, `healed` or `unhealed`."""
     permit: Callable[[Fault, Declared], None] = field(default=permit_all)
     """Raises Refused unless the owner of the nodes permits the fault now."""
+    abort: AbortPoll = NEVER
+    """Polled while a fault is in: the owner of the nodes may end it."""
     heal_command: str = "nodeproof heal"
     """The command that heals what a run left."""
 
@@ -127,6 +130,7 @@ class Injector:
             Refused: The guard rejects the fault; nothing was changed.
             Unavailable: The machine cannot have the fault; nothing was changed.
             NotInjected: No probe sees the fault; it was healed again.
+            Aborted: The owner of the nodes ended it before a probe saw it; it was healed again.
             MachineError: A machine did not answer; the fault was healed again.
         """
         self.permit(fault, declared)
@@ -146,17 +150,22 @@ class Injector:
         self.active[fault.id] = fault
         renewal = _Renewal(self.deadman, fault)
         fenced = FencedShell(machine, fault.id)
+        watch = AbortWatch(self.abort, partial(self._abort, fault, machine, append))
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
             step_log.write("armed")
             renewal.start()
-            self._inject(fault, fenced, machine, step_log)
+            step_log.write("injecting")
+            fault.inject(fenced)
+            watch.start()
+            self._prove(fault, machine, step_log, watch)
             yield Injection(fault)
             is_active = self.is_active(fault)
             if not is_active:
                 step_log.write(_inactive_step(is_active))
         finally:
             with uninterrupted(self.print_active):
+                watch.stop(HEAL_TIMEOUT_S)
                 self._undo(fault, fenced, machine, step_log, renewal)
                 del self.active[fault.id]
 
@@ -198,15 +207,27 @@ class Injector:
                 f"within {TTL_S:g} s of this process's end"
             )
 
-    def _inject(self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog) -> None:
-        step_log.write("injecting")
-        fault.inject(fenced)
+    def _prove(self, fault: Fault, machine: Machine, step_log: _StepLog, watch: AbortWatch) -> None:
+        """Wait until a probe sees an injected fault. Raises NotInjected, Aborted."""
         injected_t = time.monotonic()
-        if not _poll(lambda: fault.is_injected(machine), INJECT_TIMEOUT_S):
+        is_seen = _poll(lambda: watch.has_fired or fault.is_injected(machine), INJECT_TIMEOUT_S)
+        watch.check()
+        if not is_seen:
             step_log.write("unproven")
             raise NotInjected(f"no probe sees {fault.name} on {fault.node} within {INJECT_TIMEOUT_S:g} s")
         step_log.write("injected", injected_t)
         self.notify("injected", fault)
+
+    def _abort(self, fault: Fault, machine: Machine, append: Append, reason: str) -> None:
+        """Heal a fault at once, whatever its scenario does meanwhile; the end of its context proves it.
+
+        Nothing that waits for the API comes before the healing.
+        """
+        with contextlib.suppress(OSError):
+            append("fault", None, **_entry(fault, "aborted"), reason=reason)
+        self.say(f"aborting {_name(fault)}: {reason}")
+        with contextlib.suppress(OutsideError, Problem):
+            fault.heal(machine)
 
     def _undo(
         self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog, renewal: _Renewal

@@ -17,6 +17,7 @@ from typing import TypeVar
 from nodeproof.actions.action import Action, ActionContext, perform
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import can_be_waited_for, describe, refuse
+from nodeproof.checks.judge import abort_of
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import node as node_path
@@ -35,6 +36,7 @@ from nodeproof.model.slack import slack_s
 from nodeproof.probes.probe import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
+from nodeproof.safety.abort import Aborted
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Injection
 from nodeproof.scenario.node import Node
@@ -260,8 +262,10 @@ class Lab:
 
         Raises:
             Problem: Nodes are lost before the scenario affected any.
+            Aborted: An earlier fault of this recording was aborted.
         """
         recording = self._recording()
+        self._check_not_aborted()
         for node in fault.affected_nodes:
             if node in self.targets:
                 self._wait_for_heartbeat(node)
@@ -305,6 +309,7 @@ class Lab:
 
         Raises:
             Problem: It is decided when the recording ends, or no recording can decide it.
+            Aborted: A fault was aborted.
         """
         if not can_be_waited_for(check):
             raise Problem(
@@ -320,16 +325,25 @@ class Lab:
             ) from error
         with self._step(f"wait for {describe(check)}"):
             self._recording().wait_for(check, self.configuration, self._on_wait)
+        self._check_not_aborted()
         return check
+
+    def _check_not_aborted(self) -> None:
+        """Raise Aborted if a fault of this recording was: no claim can be proven any more."""
+        entry = abort_of(self.history())
+        if entry is not None:
+            raise Aborted(str(entry.data["reason"]))
 
     def wait_until_quiet(self, event: Moment) -> None:
         """Wait until an event has not occurred for `clear_s`, which is more than any slack.
 
-        The wait ends after four times as long; the judgment then shows that the event goes on.
+        The wait ends after four times as long; the judgment then shows that the event goes on. Raises Aborted
+        if a fault is.
         """
         start_t = time.monotonic()
 
         def is_quiet() -> bool:
+            self._check_not_aborted()
             since_t = time.monotonic() - self.clear_s
             return since_t >= start_t and moments.find(self.history(), event, since_t) is None
 

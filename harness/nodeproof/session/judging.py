@@ -12,7 +12,7 @@ import pytest
 
 import nodeproof
 from nodeproof import catalogue
-from nodeproof.checks.judge import judge, unexpected_exit
+from nodeproof.checks.judge import abort_of, judge, unexpected_exit
 from nodeproof.model.claim import Claim, ReportedBug
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, History
@@ -141,7 +141,9 @@ def with_upgrade(configuration: Configuration, history: History) -> Configuratio
 
 
 def code_of(history: History) -> Code:
-    """Return why unjudged claims are unproven: a component died, a fault was not injected, or a gap."""
+    """Return why unjudged claims are unproven: a fault was aborted or not injected, a death, or a gap."""
+    if abort_of(history) is not None:
+        return "aborted"
     if unexpected_exit(history) is not None:
         return "component-died"
     last_steps = {

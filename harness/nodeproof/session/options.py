@@ -22,6 +22,7 @@ from nodeproof.artifacts.components import (
     tested_version,
 )
 from nodeproof.capacity import max_labs, max_zones
+from nodeproof.existing import inventory
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.marks import harm_refusals
 from nodeproof.labs.base.profiles import DOCUMENTED, FAST, profile_named
@@ -226,6 +227,7 @@ def _resolve_cluster(options: Options, workers: int) -> Options:
         what = f"not for somebody's own cluster, which has its own: {', '.join(refused)}"
         raise Problem(what, "--cluster", "leave it out")
     path = Path(options.cluster)
+    inventory.read(path).check_run(datetime.now(UTC))
     with connected(path, CLIENT, RIGHTS) as cluster:
         version, nodes = str(cluster.api.get("/version")["gitVersion"]), cluster.nodes()
         marked = marked_nodes(cluster, nodes)
@@ -247,9 +249,9 @@ def _resolve_cluster(options: Options, workers: int) -> Options:
 
 def _unmarked(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Iterator[str]:
     """Yield a line for each listed node that must not be harmed now."""
-    inventory, now = cluster.inventory, datetime.now(UTC)
-    for name in inventory.nodes:
-        reasons = list(harm_refusals(inventory, name, nodes, inventory.cluster.uid, now))
+    content, now = cluster.inventory, datetime.now(UTC)
+    for name in content.nodes:
+        reasons = list(harm_refusals(content, name, nodes, content.cluster.uid, now))
         if reasons:
             yield f"{name}: {'; '.join(reasons)}"
 

@@ -20,6 +20,7 @@ from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
+from nodeproof.safety.abort import NEVER
 from nodeproof.safety.deadman import Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
 from nodeproof.safety.injector import (
@@ -83,6 +84,7 @@ class Safety:
             self.ledger,
             self.switches,
             permit=self._consent.permit if self._consent else permit_all,
+            abort=self._consent.abort if self._consent else NEVER,
             heal_command=self.heal_command,
         )
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nodeproof.cluster.api import Api
     from nodeproof.faults import Fault
     from nodeproof.model.cluster import Calibration, Configuration
+    from nodeproof.safety.abort import AbortPoll
     from nodeproof.safety.deadman import Deadman
     from nodeproof.safety.guard import Declared, Record
     from nodeproof.safety.ledger import FaultLedger
@@ -335,11 +336,13 @@ class Lifecycle(Protocol):
 class Consent:
     """The consent of a cluster's owner to faults, in place of the record that a lab wrote of itself.
 
-    `record` returns facts about the marked nodes; `permit` raises Refused unless a fault is permitted now.
+    `record` returns facts about the marked nodes; `permit` raises Refused unless a fault is permitted now;
+    `abort` is polled while a fault is in.
     """
 
     record: Callable[[], Record]
     permit: Callable[[Fault, Declared], None]
+    abort: AbortPoll
 
 
 @dataclass(frozen=True)

@@ -62,12 +62,14 @@ class MarkedNodes:
             return
         if fault.name not in listed.faults:
             yield f"the inventory does not allow {fault.name}"
+        needed = timedelta(seconds=declared.lasts_s + HEAL_TIMEOUT_S)
+        yield from inventory.refusals(now, needed)
+        yield from inventory.abort_reasons()
         alone = replace(self.cluster, inventory=replace(inventory, nodes={name: listed}))
         machines = {name: inspect_host(OpenSsh(name, self.ssh))}
         state = replace(preview.read_state(alone), machines=machines)
         yield from impact.forecast(inventory, name, fault.name, state, now).refusals
         if name in state.nodes:
-            needed = timedelta(seconds=declared.lasts_s + HEAL_TIMEOUT_S)
             yield from marks.expiry_refusals(state.nodes[name], now, needed)
 
 

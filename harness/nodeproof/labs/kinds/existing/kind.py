@@ -19,6 +19,7 @@ from nodeproof.cluster.api import Api
 from nodeproof.existing.configuration import read_configuration
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import ssh_config
+from nodeproof.existing.inventory import Inventory
 from nodeproof.existing.marks import machine_id
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.base.wire import NodeInfo
@@ -27,6 +28,7 @@ from nodeproof.labs.kinds.existing.fleet import ClusterFleet, ClusterLife
 from nodeproof.labs.kinds.existing.lock import ClusterLock
 from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
 from nodeproof.model.problem import Problem
+from nodeproof.safety.abort import NEVER, AbortPoll
 from nodeproof.safety.deadman import Timers
 
 Json = Any
@@ -70,13 +72,20 @@ def connect(inventory: str) -> Access:
             life=ClusterLife(folder, lock, cluster.api, list(fleet.addresses), held),
             switch=Timers(fleet.machine),
             armed_faults=lambda: (),
-            consent=Consent(consent.record, consent.permit),
+            consent=Consent(consent.record, consent.permit, _abort_poll(cluster.inventory)),
             ledger=lock,
             heal_command=f"nodeproof heal --cluster {path}",
             read_configuration=partial(
                 read_configuration, cluster.api, version, fleet.node_names(), str(path), DOCUMENTED
             ),
         )
+
+
+def _abort_poll(inventory: Inventory) -> AbortPoll:
+    """Return the poll of an inventory's conditions, if it has any."""
+    if not inventory.abort.conditions:
+        return NEVER
+    return AbortPoll(inventory.abort_reasons, inventory.abort.period_s)
 
 
 def _fleet(cluster: ConnectedCluster, ssh: Path) -> ClusterFleet:
