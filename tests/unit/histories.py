@@ -266,7 +266,9 @@ class Story:
         self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s, unsure=unsure)
         return self
 
-    def look(self, t: float, value: str, what: str = "locks", subject: str = NODE, **more: Json) -> Story:
+    def look(
+        self, t: float, value: str | None, what: str = "locks", subject: str = NODE, **more: Json
+    ) -> Story:
         """Record observations; only one if `more` holds an id."""
         repeated = {} if "id" in more else {"period_s": 0.5}
         self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **repeated, **more)

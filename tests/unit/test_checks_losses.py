@@ -512,6 +512,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "shows": [observations.shows(OBSERVATIONS[0], 1)],
     "same-as": [observations.same_as(OBSERVATIONS[1], OBSERVATIONS[0])],
     "grew": [observations.grew(OBSERVATIONS[0], OBSERVATIONS[1], 1, 1)],
+    "has-writes": [observations.has_writes(OBSERVATIONS[0])],
     "lasted": [observations.lasted("cut")],
     "known-while-heard": [invariants.known_while_heard()],
     "evicted-when-due": [invariants.evicted_when_due()],
@@ -583,6 +584,7 @@ def damaged(draw: st.DrawFn) -> tuple[Words, Damage]:
 def around() -> Sequence[Entry]:
     """Return the entries of all other sources."""
     story = telling().fault(4.0, "planned", "armed", "injecting", "injected")
+    story.look(4.5, "1", moments.WRITE)
     for moment in OBSERVATIONS:
         story.look(5.0, "1", "figure", NODE, id=moment.id)
     story.pod(5.5)

@@ -13,7 +13,7 @@ from nodeproof.checks import checks, heartbeats, moments, observations, repeated
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find
-from nodeproof.checks.observations import grew, same_as, shows
+from nodeproof.checks.observations import grew, has_writes, same_as, shows
 from nodeproof.checks.settings import default_of
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.timing import renewals_of
@@ -644,6 +644,45 @@ def test_judgment_of_observations_is_a_verdict(check: Check) -> None:
         observation = {"id": name, "what": "value", "subject": "node-1"}
         story.say(10.0 + at, "observed", **observation, value=1, asked_t=9.9 + at)
     assert judge(CLAIM, check, story.history(), configuration()).outcome == "conforms"
+
+
+NAMES = Observation("names", "ConfigMaps at control-plane-1", "space", None)
+
+
+def written(*acknowledged: tuple[str | None, float]) -> Story:
+    """Record writes by name and time of acknowledgement, and a list of `a` and `b` requested at 9 s."""
+    story = Story()
+    for name, t in acknowledged:
+        story.look(t, name, moments.WRITE, "space")
+    return story.say(10.0, "observed", **NAMES.to_json(), value=["a", "b", "kube-root-ca.crt"], asked_t=9.0)
+
+
+@pytest.mark.parametrize(
+    ("story", "label"),
+    [
+        (written(("a", 1.0), ("b", 2.0)), "conforms"),
+        (written(("a", 1.0), (None, 2.0), ("b", 3.0)), "conforms"),
+        (written(("a", 1.0), ("c", 9.5)), "conforms"),
+        (written(("a", 1.0), ("c", 2.0)), "deviates"),
+        (written((None, 2.0)), "unproven: gap"),
+        (written().look(1.0, "c", moments.WRITE, "other"), "unproven: gap"),
+    ],
+)
+def test_acknowledged_writes_are_listed(story: Story, label: str) -> None:
+    assert run(has_writes(NAMES), story).label == label
+
+
+def test_lost_writes_are_named() -> None:
+    verdict = run(has_writes(NAMES), written(("a", 1.0), ("c", 2.0)))
+    assert "lack 1 of 2 acknowledged writes: c" in verdict.reason
+
+
+def test_first_acknowledgement_after_a_moment_is_found() -> None:
+    story = written(("a", 1.0), (None, 6.0), ("b", 7.0)).fault(5.0, "injecting", "injected")
+    acknowledged = moments.first_after(
+        moments.write_acknowledged("space"), moments.fault_step("cut", "injected")
+    )
+    assert time_of(story, acknowledged) == 7.0
 
 
 def test_observation_is_a_moment() -> None:

@@ -361,6 +361,10 @@ def test_own_objects_and_node_objects_are_recorded_in_full(resource: str, ours: 
     assert recorded(resource, ours) == ours
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class TwoPods:
     """An API server with a listed and a watched foreign pod."""
 
@@ -380,7 +384,7 @@ def test_lists_and_watches_are_reduced_alike() -> None:
         if kind == "watch":
             stopping.set()
 
-    follow(TwoPods(), "pods", WATCHED["pods"], receive, lambda: None, stopping, 1.0)  # type: ignore[arg-type]
+    follow(TwoPods(), "pods", WATCHED["pods"], receive, nothing, stopping, 1.0)  # type: ignore[arg-type]
     assert [kind for kind, _data in messages] == ["listed", "watch"]
     assert SECRET not in json.dumps(messages)
 
@@ -424,10 +428,13 @@ def test_watch_that_is_not_back_at_the_end_is_a_gap() -> None:
     def receive(kind: str, _t: float, _data: Mapping[str, object]) -> None:
         kinds.append(kind)
 
-    arguments = (api, "nodes", WATCHED["nodes"], receive, lambda: None, stopping, 1.0)
+    def broke() -> None:
+        kinds.append("broke")
+
+    arguments = (api, "nodes", WATCHED["nodes"], receive, nothing, stopping, 1.0, broke)
     thread = threading.Thread(target=follow, args=arguments)
     thread.start()
     assert api.refused.wait(TIMEOUT_S)
     stopping.set()
     thread.join(TIMEOUT_S)
-    assert kinds == ["listed", "listed", "gap"]
+    assert kinds == ["listed", "broke", "listed", "gap"]

@@ -33,6 +33,8 @@ from nodeproof.model.pattern import PRESENT
 from nodeproof.model.slack import Span
 
 Json = Any
+WRITE = "write"
+"""What a repeated observation of a scenario's writer observes: the name of the object that it wrote."""
 _BOUNDED = ("next-of", "last-heartbeat")
 """Moments that are searched after or before the last of their parts."""
 
@@ -259,6 +261,12 @@ def fault_step(fault_id: str, step: str) -> Shape:
 def _action_step(action_id: str, step: str) -> Shape:
     """Match the begin or the end of an action (`Action.begun`, `Action.ended`)."""
     return Recorded((("action", {"id": action_id, "step": step}),))
+
+
+@stored_as("write-acknowledged", in_namespace="subject")
+def write_acknowledged(in_namespace: str) -> Shape:
+    """Match every acknowledgement of a write by `write_repeatedly`."""
+    return Recorded((("observed", {"what": WRITE, "subject": in_namespace, "value": PRESENT}),))
 
 
 @stored_as("observed", observation_id="id")

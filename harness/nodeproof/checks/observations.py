@@ -92,6 +92,28 @@ def grew(case: Case, before: Observation, after: Observation, low: float, high: 
     return compare(low <= growth <= high, reason, f"{low:g} to {high:g}", Measured(growth))
 
 
+@measures("has-writes", times=_observation_times, names="seen")
+def has_writes(case: Case, names: Observation) -> Measurement:
+    """Check that the observed names of a namespace's objects include every write acknowledged before.
+
+    Acknowledgements are those of `write_repeatedly` in the same namespace.
+    """
+    entry = _entry(case.history, names)
+    acknowledged = {
+        look.data["value"]
+        for look in case.history.of_kind("observed")
+        if (look.data["what"], look.data["subject"]) == (moments.WRITE, names.subject)
+        and look.data["value"] is not None
+        and look.t < entry.data["asked_t"]
+    }
+    if not acknowledged:
+        raise Undecided("gap", f"no write in {names.subject} was acknowledged")
+    lost = sorted(acknowledged - {*entry.data["value"]})
+    reason = f"{_name(names)} lack {len(lost)} of {len(acknowledged)} acknowledged writes"
+    reason = _cut(": ".join([reason, ", ".join(lost)])) if lost else reason
+    return compare(not lost, reason, "all of them", Measured(float(len(lost)), "writes"))
+
+
 def _is_started_anew(history: History, before: Entry, after: Entry) -> bool:
     """Return whether another process reported the second value, by the start times of both."""
     if "process_s" not in before.data or "process_s" not in after.data:

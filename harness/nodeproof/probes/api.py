@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping
 from fractions import Fraction
 from ipaddress import ip_network
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import Pod
@@ -18,6 +20,10 @@ from nodeproof.model.pattern import Json, value_at
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount
 from nodeproof.probes.probe import COMMAND_TIMEOUT_S, Probe
+from nodeproof.waiting import retry_on
+
+_QUORUM_TIMEOUT_S = 120.0
+"""From the boot of a control plane to its first answer, with a slow election in between."""
 
 
 def field_of(path: str, field: str) -> Probe:
@@ -32,6 +38,27 @@ def field_of(path: str, field: str) -> Probe:
         return value_at(field, document)
 
     return Probe(field, path, read)
+
+
+def config_maps(namespace: str, control_plane: str) -> Probe:
+    """Return a probe of the names of a namespace's ConfigMaps, as one control plane lists them.
+
+    A LIST without a resourceVersion is as recent as a quorum of etcd. The probe repeats it until it is
+    answered.
+    """
+
+    def read(lab: LabHandle) -> list[str]:
+        address = lab.fleet.control_planes()[control_plane]
+
+        def dial(_host: str, port: int, timeout_s: float) -> socket.socket:
+            return lab.fleet.dial(address, port, timeout_s)
+
+        own = Api(lab.dir / "pki" / "admin.kubeconfig", dial)
+        path = f"/api/v1/namespaces/{namespace}/configmaps"
+        items = retry_on(lambda: own.get(path), ApiError, timeout_s=_QUORUM_TIMEOUT_S)["items"]
+        return sorted(str(item["metadata"]["name"]) for item in items)
+
+    return Probe(f"ConfigMaps at {control_plane}", namespace, read)
 
 
 def size_ratio(path: str, than: str) -> Probe:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import ssl
 from typing import TYPE_CHECKING
 
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.published import configz, counting_since_s, kubelet_configz, total
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.labs.base.spec import KUBELET_PORT, OUTSIDE_ADDRESS
+from nodeproof.labs.base.spec import ETCD_PORT, KUBELET_PORT, OUTSIDE_ADDRESS
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.measuring import CLOUD_MANAGER, MANAGER, SCHEDULER
 from nodeproof.machines.machine import MachineError
@@ -17,6 +18,7 @@ from nodeproof.model.formula import field_at
 from nodeproof.model.judgment import words_in
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import Json, value_at
+from nodeproof.model.problem import Problem
 from nodeproof.probes.probe import COMMAND_TIMEOUT_S, Probe, Sample, output_of
 from nodeproof.waiting import retry_on
 
@@ -134,6 +136,33 @@ def leader(component: str) -> Probe:
         return str(lab.cluster.api.get(path)["spec"].get("holderIdentity") or "").partition("_")[0]
 
     return Probe("leader", component, read)
+
+
+def etcd_leader() -> Probe:
+    """Return a probe of the control plane, such as `control-plane-2`, whose member of etcd leads.
+
+    The value is empty if none leads.
+    """
+
+    def read(lab: LabHandle) -> str:
+        planes = lab.fleet.control_planes().items()
+        return next((name for name, address in planes if _is_etcd_leader(lab, address)), "")
+
+    return Probe("leader", "etcd", read)
+
+
+def _is_etcd_leader(lab: LabHandle, address: str) -> bool:
+    """Return whether a member of etcd reports that it leads. Raises Problem."""
+    try:
+        with contextlib.closing(http.client.HTTPConnection(address, ETCD_PORT)) as connection:
+            connection.sock = lab.fleet.dial(address, ETCD_PORT, _TIMEOUT_S)
+            connection.sock.settimeout(_TIMEOUT_S)
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        message = f"etcd at {address}: {error}"
+        raise Problem(message, f"lab {lab.name}", "see the log of etcd") from error
+    return total(text, "etcd_server_is_leader", {}) == 1
 
 
 _UP_TIMEOUT_S = 60.0

@@ -37,6 +37,10 @@ class Expired(Exception):
     """The watch cannot resume from its resourceVersion (410 Gone); a new LIST is needed."""
 
 
+def _nothing() -> None:
+    return
+
+
 def follow(
     api: Api,
     resource: str,
@@ -45,6 +49,7 @@ def follow(
     live: Callable[[], object],
     stopping: threading.Event,
     silence_timeout_s: float,
+    broke: Callable[[], object] = _nothing,
 ) -> None:
     """Pass every event of a resource to `receive` until `stopping` is set.
 
@@ -59,6 +64,7 @@ def follow(
         live: Called once, when the first watch is open.
         stopping: Ends the watch.
         silence_timeout_s: Silence (s) after which the watch counts as broken.
+        broke: Called when the watch breaks, before it can resume.
     """
     rv, blind_since, reason = "", 0.0, ""
     last_t = time.monotonic()
@@ -84,16 +90,13 @@ def follow(
                 raise OSError("the server ended the watch")
         except (OSError, ApiError, Expired, urllib3.exceptions.HTTPError) as error:
             if not reason:
+                broke()
                 blind_since, reason = last_t, f"{type(error).__name__}: {error}"[:200]
             if isinstance(error, Expired) or (isinstance(error, ApiError) and error.status == 410):
                 rv = ""
             stopping.wait(RETRY_PERIOD_S)
     if reason:
         receive("gap", time.monotonic(), {"resource": resource, "since": blind_since, "reason": reason})
-
-
-def _nothing() -> None:
-    return
 
 
 def _record_list(api: Api, resource: str, path: str, receive: Receive) -> str:
@@ -200,8 +203,9 @@ class Recording:
         self.append("begun", **first_entry)
         live = threading.Semaphore(0)
         for resource in self._context.resources:
+            broke = partial(self._count_break, resource)
             watch = (resource, RESOURCES[resource].path, self._receive, live.release)
-            follow_it = partial(follow, self._api, *watch, self._stopping, SILENCE_TIMEOUT_S)
+            follow_it = partial(follow, self._api, *watch, self._stopping, SILENCE_TIMEOUT_S, broke)
             self._start_thread(follow_it, resource=resource)
         deadline_t = time.monotonic() + START_TIMEOUT_S
         for _resource in self._context.resources:
@@ -395,9 +399,7 @@ class Recording:
         """Write an event, then wake the threads that wait for its sentinel."""
         self.append(kind, t, **data)
         if kind != "watch":
-            with self._changed:
-                self._break_counts[data["resource"]] += 1
-                self._changed.notify_all()
+            self._count_break(data["resource"])
             return
         meta = data["object"]["metadata"]
         value = meta.get("annotations", {}).get(SENTINEL_ANNOTATION)
@@ -406,6 +408,12 @@ class Recording:
             with self._changed:
                 self._deliveries[data["resource"]].setdefault(value, round(t, 6))
                 self._changed.notify_all()
+
+    def _count_break(self, resource: str) -> None:
+        """Leave sentinels that a watch has not delivered by now out of its latencies."""
+        with self._changed:
+            self._break_counts[resource] += 1
+            self._changed.notify_all()
 
     def _send_sentinels(self) -> None:
         """Patch the sentinels each period."""

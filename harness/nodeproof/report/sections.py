@@ -56,7 +56,7 @@ SECTIONS = (
     Section(
         "Node controller",
         1,
-        ("cidr", "cloud", "monitoring", "eviction", "leader-election", "storm"),
+        ("cidr", "cloud", "monitoring", "eviction", "leader-election", "control-planes", "storm"),
         f"{NODES}#node-controller",
     ),
     Section("Rate limits on eviction", 2, ("rate-limits", "zones"), f"{NODES}#rate-limits-on-eviction"),

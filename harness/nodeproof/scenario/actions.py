@@ -8,3 +8,4 @@ from nodeproof.actions.api import OwnCredential, User, kubelet_of
 from nodeproof.actions.nodes import *
 from nodeproof.actions.nodes import labels_of
 from nodeproof.actions.workloads import *
+from nodeproof.actions.writes import *
