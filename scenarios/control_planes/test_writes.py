@@ -7,7 +7,8 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 
 PLANES = ("control-plane-1", "control-plane-2", "control-plane-3")
 OUTAGE = windows.absence_for("15")
-UNANSWERED = windows.formula("negative", "20", "5", "25")
+WATCHED_S = 20.0
+UNANSWERED = windows.formula("negative", f"{WATCHED_S}", "5", f"{WATCHED_S + 5}")
 """An acknowledgement may have been under way. In 20 s an API server without a quorum refuses several writes:
 etcd gives up after 7 s.
 """
@@ -40,3 +41,5 @@ def test_no_write_is_acknowledged_without_a_quorum(lab: Lab, claim: Expectations
             claim("control-planes.majority-lost").never(
                 acknowledged, throughout=UNANSWERED, after=fault.injected_at
             )
+            failed = moments.first_after(moments.write_failed(namespace.name), after=fault.injected_at)
+            lab.require(failed, within_s=WATCHED_S, after=fault.injected_at)

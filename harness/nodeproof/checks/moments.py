@@ -269,6 +269,12 @@ def write_acknowledged(in_namespace: str) -> Shape:
     return Recorded((("observed", {"what": WRITE, "subject": in_namespace, "value": PRESENT}),))
 
 
+@stored_as("write-failed", in_namespace="subject")
+def write_failed(in_namespace: str) -> Shape:
+    """Match every write by `write_repeatedly` that was refused, or not answered in time."""
+    return Recorded((("observed", {"what": WRITE, "subject": in_namespace, "error": PRESENT}),))
+
+
 @stored_as("observed", observation_id="id")
 def _observed(observation_id: str) -> Shape:
     """Match the result of an observation (`Observation.completed`)."""
