@@ -34,7 +34,7 @@ from nodeproof.model.history import Entry, History
 from nodeproof.model.pattern import PRESENT, Json, unknown
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import LAB, slack_s
-from nodeproof.probes.component import ANSWERS, kubelet_from_outside
+from nodeproof.probes import ANSWERS, kubelet_from_outside
 from nodeproof.recording.node_messages import NOTABLE_S, TICK_S
 from nodeproof.recording.recorder import MachineEvents, Recording
 from nodeproof.safety.guard import Declared, Refused, check_plan, check_target

@@ -29,9 +29,17 @@ from nodeproof.model.needs import CLOUD
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount
-from nodeproof.probes.api import as_numbers, sections, swap_of
-from nodeproof.probes.machine import facts, parse_values
-from nodeproof.probes.volume import acknowledged_in, counts_in, last_of, mount_of
+from nodeproof.probes import (
+    acknowledged_in,
+    as_numbers,
+    counts_in,
+    facts,
+    last_of,
+    mount_of,
+    parse_values,
+    sections,
+    swap_of,
+)
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
 from nodeproof.sources.calls import Call, cloud_calls
 from tests.fakes import FakeMachine, fake_lab

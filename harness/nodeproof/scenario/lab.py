@@ -32,7 +32,7 @@ from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
-from nodeproof.probes.probe import Probe, Sample
+from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.guard import Declared

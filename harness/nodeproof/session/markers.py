@@ -26,7 +26,7 @@ FaultFactory = Callable[[str], "Fault"]
 _COMMON_KEYS = ("fault", "id", "node")
 """The keys in the data of every fault."""
 _ACTING_NAMES = ("actions", "probes", "sources")
-_ACTING = tuple(f"nodeproof.{name}." for name in _ACTING_NAMES)
+_ACTING = tuple(f"nodeproof.{name}" for name in _ACTING_NAMES)
 """The modules of words that change a cluster, or read more of it than its API shows."""
 SKEWED_AREAS = frozenset(
     {"eviction", "graceful-shutdown", "heartbeat", "priority-shutdown", "swap", "taints"}
