@@ -27,7 +27,7 @@ from nodeproof.model.pattern import PRESENT
 from nodeproof.probes import acknowledged, disk_holders, last_written, metric, writes
 from nodeproof.scenario import freeze, partition, power_off, send_request, taint, volumes
 from nodeproof.scenario.lab import Lab
-from nodeproof.sources.calls import VolumeCalls
+from nodeproof.sources import VolumeCalls
 from tests.contract.attachments import (
     ATTACHMENTS,
     COMMAND_TIMEOUT_S,

@@ -41,7 +41,7 @@ from nodeproof.probes import (
     swap_of,
 )
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
-from nodeproof.sources.calls import Call, cloud_calls
+from nodeproof.sources import Call, cloud_calls
 from tests.fakes import FakeMachine, fake_lab
 
 # Actions: what kubectl may run, quarantines, static pods, volumes and the cloud.

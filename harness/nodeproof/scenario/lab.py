@@ -38,8 +38,7 @@ from nodeproof.recording.recorder import Recording
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Injection
 from nodeproof.scenario.node import Node
-from nodeproof.sources.logs import WitnessMessages
-from nodeproof.sources.source import Source, SourceContext
+from nodeproof.sources import Source, SourceContext, WitnessMessages
 from nodeproof.waiting import OnWait, ignore_wait, wait_until
 
 _FREEZE_STEPS = ("frozen", "thawed")
