@@ -19,13 +19,30 @@ from nodeproof.checks.judge import judge
 from nodeproof.checks.storm_coverage import coverage
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
-from nodeproof.model.generator import POSSIBLE, Expected, expected_end_s, generate
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import CHANGES, FIRST, KINDS, TAINT_KEY, Combination, Schedule, Step
-from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
+from nodeproof.model.schedule import (
+    ATTEMPTS,
+    CHANGES,
+    FIRST,
+    KINDS,
+    POSSIBLE,
+    TAINT_KEY,
+    Combination,
+    Expected,
+    Judge,
+    Schedule,
+    Shrunk,
+    Step,
+    Steps,
+    Trial,
+    expected_end_s,
+    generate,
+    shrink,
+    subset,
+)
 from nodeproof.model.verdict import Outcome, Verdict
 from nodeproof.report.rundir import write_json
 from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
