@@ -12,9 +12,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import heartbeats, moments
-from nodeproof.checks.checks import Times, measures
-from nodeproof.checks.evidence import moments_in, require
-from nodeproof.checks.placing import Case, Measurement
+from nodeproof.checks.checks import Case, Measurement, Times, measures, moments_in, require
 from nodeproof.model.cluster import (
     NOT_READY,
     UNREACHABLE,

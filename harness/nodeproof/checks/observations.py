@@ -10,9 +10,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import moments, witnessed
-from nodeproof.checks.checks import Times, measures
-from nodeproof.checks.evidence import Undecided, require, watch_loss
-from nodeproof.checks.placing import Case, Measurement, compare
+from nodeproof.checks.checks import (
+    Case,
+    Measurement,
+    Times,
+    Undecided,
+    compare,
+    measures,
+    require,
+    watch_loss,
+)
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in

@@ -11,16 +11,20 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import moments, shapes
-from nodeproof.checks.checks import Times, measures
-from nodeproof.checks.evidence import (
+from nodeproof.checks.checks import (
+    Case,
+    Measurement,
+    Times,
     Undecided,
     between,
     events_of_bursts,
+    indiscernible,
+    measures,
     moments_in,
     require,
     unfenced,
+    window_of,
 )
-from nodeproof.checks.placing import Case, Measurement, indiscernible, window_of
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nodeproof.checks.checks import any_time, measures
-from nodeproof.checks.evidence import Undecided
-from nodeproof.checks.placing import Case, Measurement, compare
+from nodeproof.checks.checks import Case, Measurement, Undecided, any_time, compare, measures
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.formula import SYMBOLS, field_at

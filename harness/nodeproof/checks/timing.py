@@ -9,9 +9,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.checks import heartbeats, moments
-from nodeproof.checks.checks import Times, any_time, measures
-from nodeproof.checks.evidence import Undecided, find_event, moments_in, recorded_span, require
-from nodeproof.checks.placing import Case, Measurement, window_of
+from nodeproof.checks.checks import (
+    Case,
+    Measurement,
+    Times,
+    Undecided,
+    any_time,
+    find_event,
+    measures,
+    moments_in,
+    recorded_span,
+    require,
+    window_of,
+)
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History, fence
