@@ -20,8 +20,7 @@ from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import WITNESS_FOLDER, WRITTEN, Pod
 from nodeproof.faults.volumes import DISKS, handle
 from nodeproof.labs.base.spec import KUBELET_PORT, OUTSIDE_ADDRESS
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.measuring import CLOUD_MANAGER, MANAGER, SCHEDULER
+from nodeproof.labs.client.handle import CLOUD_MANAGER, MANAGER, SCHEDULER, LabHandle
 from nodeproof.labs.client.supervised import leader as leader_of
 from nodeproof.machines.machine import MachineError, checked
 from nodeproof.model.formula import field_at

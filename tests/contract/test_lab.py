@@ -26,8 +26,7 @@ from nodeproof.labs.base.processes import LIMIT_BYTES
 from nodeproof.labs.base.spec import KUBELET_PORT, OUTSIDE_ADDRESS
 from nodeproof.labs.base.stalls import CONTROLLERS
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import LabHandle, resize
-from nodeproof.labs.client.measuring import read_clock
+from nodeproof.labs.client.handle import LabHandle, read_clock, resize
 from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import condition, is_ready
 from nodeproof.model.history import Entry, History

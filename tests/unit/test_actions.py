@@ -22,7 +22,7 @@ from nodeproof.actions.nodes import OVER_S, set_cloud_addresses, set_cloud_answe
 from nodeproof.cluster.workloads import pod_spec
 from nodeproof.faults.cloud import Cloud
 from nodeproof.faults.volumes import Volumes, attachment, handle
-from nodeproof.labs.client.measuring import _kubelet_settings
+from nodeproof.labs.client.handle import _kubelet_settings
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.needs import CLOUD
