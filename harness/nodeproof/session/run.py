@@ -33,7 +33,7 @@ from nodeproof.session.notify import Notifier
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
-from nodeproof.session.provider import LabOpener, LabProvider, RunLabs
+from nodeproof.session.provider import LabOpener, LabProvider
 from nodeproof.session.sharing import Retries, Throttle
 
 SELECTED_CLAIMS_FILE = "selected-claims"
@@ -98,8 +98,10 @@ class Session:
             if self.is_worker:
                 raise_priority()
             workers = planning.in_use(self.worker_plans) if self.options.starts_lab else 0
-            labs = RunLabs(self.options, self.run_folder, self.size, self.zones_shared, workers)
-            opener = LabOpener(labs, self.throttle, self.say, self.notifier.send_fault)
+            opener = LabOpener(
+                self.options, self.run_folder, self.size, self.zones_shared, workers,
+                self.throttle, self.say, self.notifier.send_fault,
+            )  # fmt: skip
             self.provider = LabProvider(opener, self.throttle, self.retries, self.say)
         return self.provider
 
