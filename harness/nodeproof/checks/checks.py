@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Concatenate, Literal, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
 from nodeproof.checks.shapes import Occurrence
@@ -18,12 +18,11 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Gap, History, fence
 from nodeproof.model.judgment import Check, Moment
-from nodeproof.model.pattern import unknown
+from nodeproof.model.pattern import Json, unknown
 from nodeproof.model.slack import Span, hull, slack_s
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
-Json = Any
 Args = Mapping[str, Json]
 _PARTS = ("event", "other", "anchor", "since", "until")
 """Argument names under which checks store their moments."""

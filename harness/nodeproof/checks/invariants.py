@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.checks import heartbeats, moments
-from nodeproof.checks.checks import Case, Measurement, Times, measures, moments_in, require
+from nodeproof.checks.checks import Args, Case, Measurement, Times, measures, moments_in, require
 from nodeproof.model.cluster import (
     NOT_READY,
     UNREACHABLE,
@@ -25,12 +25,11 @@ from nodeproof.model.cluster import (
 )
 from nodeproof.model.history import History, Version
 from nodeproof.model.judgment import Check, Moment, words_in
+from nodeproof.model.pattern import Json
 from nodeproof.model.slack import Span, slack_s
 from nodeproof.model.verdict import Measured
 from nodeproof.model.window import WindowContext, WindowSpec, compute
 
-Json = Any
-Args = Mapping[str, Json]
 FOR_EVER = float("inf")
 _CATCH_UP_S = 5.0
 """Time (s) that a restarted controller manager may take to fill its caches and to catch up."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import (
+    Args,
     Case,
     Measurement,
     Times,
@@ -29,9 +29,6 @@ from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span, longest_slack_s
 from nodeproof.model.verdict import Measured
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
-
-Json = Any
-Args = Mapping[str, Json]
 
 
 def _after_times(history: History, args: Args, configuration: Configuration) -> Times:

@@ -13,7 +13,6 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from nodeproof.artifacts.components import HOLLOW
 from nodeproof.labs.base import network
@@ -33,7 +32,6 @@ from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on, wait_until, wait_until_empty
 
-Json = Any
 _SPAWN_TIMEOUT_S = 20.0
 _WAIT_FOR_SEED = f"""
 until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
