@@ -24,10 +24,10 @@ from nodeproof.model.formula import SLACK, SYMBOLS, Symbol
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import FEATURES
 from nodeproof.model.window import WindowSpec
-from nodeproof.probes.probe import Probe
+from nodeproof.probes import Probe
 from nodeproof.report.sections import DOCUMENTS
 from nodeproof.session.coverage import collected
-from nodeproof.sources.audit import Audit
+from nodeproof.sources import Audit
 from tests.sensitivity import bugs
 
 _RAISES = re.compile(r"(The\s+action\s+r|R)aises\s")
@@ -125,7 +125,7 @@ def words_page() -> str:
     sources |= {
         name: word
         for name, word in words.items()
-        if inspect.isclass(word) and word.__module__.startswith("nodeproof.sources.") and word is not Audit
+        if inspect.isclass(word) and word.__module__ == "nodeproof.sources" and word is not Audit
     }
     windows = {name: word for name, word in vars(window).items() if _returns(word, WindowSpec)}
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]

@@ -23,12 +23,7 @@ _MAKE_VARIABLES = frozenset({"MAKE", "MAKEFILE_LIST"})
 def command_pages() -> Mapping[str, str]:
     """Return the pages, generated from the parsers and the Makefile."""
     settings = [(f"`{name}`", how["help"]) for name, how in plugin.SETTINGS.items()]
-    groups: dict[Group, list[Command]] = {}
-    for command in cli.COMMANDS:
-        groups.setdefault(command.group, []).append(command)
-    links = [
-        (f"[{group.title}]({_path(group)})", _links(group, members)) for group, members in groups.items()
-    ]
+    links = [(f"[{group.title}]({_path(group)})", _links(group)) for group in cli.GROUPS]
     commands = (
         "Exit codes are in [verdicts.md](verdicts.md#exit-codes), the words of scenarios in "
         "[words.md](words.md), the [options of runs](commands/options.md) and [make](commands/make.md) on "
@@ -47,8 +42,8 @@ def command_pages() -> Mapping[str, str]:
     return {
         "commands.md": _page("Commands", commands),
         **{
-            _path(group): _page(f"Commands: {group.title}", "".join(map(_command, members)).rstrip())
-            for group, members in groups.items()
+            _path(group): _page(f"Commands: {group.title}", "".join(map(_command, group.commands)).rstrip())
+            for group in cli.GROUPS
         },
         "commands/options.md": _page("Options of runs", runs),
         "commands/make.md": _page("Targets of make", make),
@@ -63,8 +58,10 @@ def _path(group: Group) -> str:
     return f"commands/{group.title.replace(' ', '-')}.md"
 
 
-def _links(group: Group, members: Iterable[Command]) -> str:
-    return ", ".join(f"[{command.name}]({_path(group)}#nodeproof-{command.name})" for command in members)
+def _links(group: Group) -> str:
+    return ", ".join(
+        f"[{command.name}]({_path(group)}#nodeproof-{command.name})" for command in group.commands
+    )
 
 
 def _command(command: Command) -> str:

@@ -13,7 +13,7 @@ from tests.documented import TOP
 SCENARIOS, CONTRIBUTING = TOP / "docs" / "scenarios.md", TOP / "CONTRIBUTING.md"
 _FILE = re.compile(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_DIFF = re.compile(r"^--- /dev/null\n\+\+\+ b/([\w./]+)\n((?:\+.*\n)+)", re.MULTILINE)
+_DIFF = re.compile(r"^--- (?:/dev/null|a/.*)\n\+\+\+ b/([\w./]+)\n((?:\+.*\n)+)", re.MULTILINE)
 _BLOCK = re.compile(r"(?<=\n\n)((?:    .*\n)+)")
 _PYTHON = re.compile(r"lab\.\w+\(|^@", re.MULTILINE)
 CLAIM = "example.is-so"
@@ -45,8 +45,8 @@ def fragments() -> list[str]:
     return [block for block in blocks if _PYTHON.search(block)]
 
 
-def new_files(page: Path) -> Mapping[str, str]:
-    """Return the content of files that a page's diffs create."""
+def added(page: Path) -> Mapping[str, str]:
+    """Return what a page's diffs add at the beginning of each file."""
     return {
         name: "\n".join(line.removeprefix("+") for line in body.splitlines())
         for name, body in _DIFF.findall(page.read_text())

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from nodeproof.checks import heartbeats, moments, observations
+from nodeproof.checks.checks import between, find_event
 from nodeproof.checks.contact import silences
-from nodeproof.checks.evidence import between, find_event
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.claim import Claim

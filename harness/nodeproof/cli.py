@@ -41,36 +41,22 @@ All commands: nodeproof --help
 
 
 @dataclass(frozen=True)
-class Group:
-    """Commands that `nodeproof --help` lists together; `extra` is the extra of the package that they need."""
-
-    title: str
-    extra: str = ""
-
-
-CLUSTER = Group("your own cluster")
-SCENARIOS = Group("scenarios", "lab")
-LAB = Group("a lab by hand", "lab")
-RUNS = Group("recorded runs")
-
-
-@dataclass(frozen=True)
 class Command:
     """A subcommand; with `passes_on` it accepts unknown options and passes them to another program.
 
-    `function` is `module:function` below `nodeproof`, imported when the command runs, so that --help is fast.
-    It gets the parsed arguments, with `passes_on` also the unknown ones, and returns the exit code. `example`
-    is the command's arguments in the example of its help. With a value of `base_option` it needs no extra.
+    `function` is `module:function` below `nodeproof`, by default that of its name in `commands`. It is
+    imported when the command runs, so that --help is fast, gets the parsed arguments, with `passes_on` also
+    the unknown ones, and returns the exit code. `example` is the command's arguments in the example of its
+    help. With a value of `base_option` it needs no extra.
     """
 
     name: str
-    function: str
     text: str
     arguments: tuple[Argument, ...] = ()
+    function: str = ""
     about: str = ""
     passes_on: bool = False
     has_help: bool = True
-    group: Group = RUNS
     example: str = ""
     base_option: str = ""
 
@@ -78,6 +64,20 @@ class Command:
     def description(self) -> str:
         """What the command does, in sentences."""
         return f"{self.text[:1].upper()}{self.text[1:]}. {self.about}".rstrip()
+
+    @property
+    def place(self) -> str:
+        """The `module:function` that runs it."""
+        return self.function or f"commands:{self.name}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands that `nodeproof --help` lists together; `extra` is the extra of the package that they need."""
+
+    title: str
+    commands: tuple[Command, ...]
+    extra: str = ""
 
 
 OPTIONS = (
@@ -90,7 +90,7 @@ OPTIONS = (
     ),
 )
 """Options of nodeproof itself, before the command."""
-_LAB_NAME = Argument("--lab-name", default=None, help="name of the lab, if several are up")
+_LAB_NAME = Argument("--lab-name", help="name of the lab, if several are up")
 _ARGV = Argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell")
 _PORT = Argument("--port", type=int, default=0, help="default: a free port")
 _RUN = Argument("run_folder", metavar="RUN", type=Path, help="folder of a run")
@@ -101,10 +101,9 @@ _RUNS = Argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of r
 _CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
 _COMPONENTS = run_options("--kubernetes-version", "--components", "--source")
 _INVENTORY = Argument("--cluster", metavar="FILE", type=Path, required=True, help="inventory of the cluster")
-COMMANDS = (
+_CLUSTER_COMMANDS = (
     Command(
         "audit",
-        "audit.command:run",
         "judge your own cluster by observation alone; writes nothing to it",
         (
             Argument("--kubeconfig", metavar="FILE", default="", help="default: as kubectl"),
@@ -133,16 +132,14 @@ COMMANDS = (
                 "--run",
                 metavar="DIR",
                 type=Path,
-                default=None,
                 help="new folder in which to keep the recording, for `recheck` and reports",
             ),
         ),
-        group=CLUSTER,
         example="--context staging --run audit-1",
+        function="audit.command:run",
     ),
     Command(
         "mark",
-        "existing.command:mark",
         "mark nodes of your own cluster that may be harmed",
         (
             _INVENTORY,
@@ -155,47 +152,40 @@ COMMANDS = (
             ),
             Argument("--list", action="store_true", help="list the marks, and which of them are valid"),
         ),
-        group=CLUSTER,
         example="--cluster cluster.yaml worker-7",
+        function="existing.command:mark",
     ),
     Command(
         "unmark",
-        "existing.command:unmark",
         "remove the marks of nodes, whoever set them",
         (_INVENTORY, Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove")),
-        group=CLUSTER,
         example="--cluster cluster.yaml worker-7",
+        function="existing.command:unmark",
     ),
+)
+_SCENARIO_COMMANDS = (
     Command(
         "doctor",
-        "commands:doctor",
         "check whether a lab can start on this machine",
         (
             Argument(
-                "--lab",
-                action="append",
-                default=None,
-                help="kind of lab to check; default: all kinds that need no Vagrant",
+                "--lab", action="append", help="kind of lab to check; default: all kinds that need no Vagrant"
             ),
             Argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
         ),
-        group=SCENARIOS,
         example="--lab process",
     ),
     Command(
         "run",
-        "commands:run",
         "run scenarios, and write verdicts and the report site",
         (Argument("--no-site", action="store_true", help="write no report site"),),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
         "(all of them: docs/commands/options.md).",
         passes_on=True,
-        group=SCENARIOS,
         example="--claim partition.terminating",
     ),
     Command(
         "storm",
-        "commands:storm",
         "run random faults, and judge what must hold whatever they are",
         (
             Argument("--minutes", type=float, default=5.0, help="about how long; default 5"),
@@ -218,12 +208,10 @@ COMMANDS = (
         ),
         about="Other options are passed to `nodeproof run`: --kubernetes-version, --profile, --set, ...",
         passes_on=True,
-        group=SCENARIOS,
         example="--minutes 10 --seed 7",
     ),
     Command(
         "shrink",
-        "commands:shrink",
         "find the smallest schedule with which a storm still deviates",
         (
             _RUN,
@@ -238,12 +226,10 @@ COMMANDS = (
         ),
         about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",
         passes_on=True,
-        group=SCENARIOS,
         example="reports/out/latest --minutes 20 --against=--kubernetes-version=v1.37.2",
     ),
     Command(
         "bisect",
-        "commands:bisect",
         "find the commit of Kubernetes since which a claim deviates",
         (
             Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
@@ -253,19 +239,16 @@ COMMANDS = (
         ),
         about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
         passes_on=True,
-        group=SCENARIOS,
         example="--source kubernetes --good v1.36.0 --bad v1.37.0 --claim cordon.taint",
     ),
     Command(
         "plan",
-        "commands:plan",
         "show the planned worker and time of each scenario",
         (
             Argument(
                 "--cluster",
                 metavar="FILE",
                 type=Path,
-                default=None,
                 help="show what each fault that this inventory allows would hit, instead",
             ),
             Argument(
@@ -274,240 +257,31 @@ COMMANDS = (
         ),
         about="Starts nothing. Takes the options that `nodeproof run` passes to pytest; -n sets the workers.",
         passes_on=True,
-        group=SCENARIOS,
         example="-n 3",
         base_option="cluster",
     ),
     Command(
-        "up",
-        "commands:up",
-        "start a lab for use by hand",
-        (
-            Argument("--lab", default="", help="kind of lab; default: process nodes"),
-            Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
-            Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
-            *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
-            Argument("--profile", default="fast", help="timing of the components; default fast"),
-            *run_options("--feature-gates", "--set"),
-            *_COMPONENTS,
-        ),
-        group=LAB,
-        example="--nodes 3 --zones 2",
-    ),
-    Command(
-        "status",
-        "commands:status",
-        "show a lab's nodes and components",
-        (_LAB_NAME,),
-        group=LAB,
-    ),
-    Command(
-        "down",
-        "commands:down",
-        "tear a lab down, and remove the remains of killed labs",
-        (_LAB_NAME,),
-        group=LAB,
-        example="--lab-name LAB",
-    ),
-    Command(
-        "heal",
-        "commands:heal",
-        "heal every fault that an interrupted run left",
-        (
-            _LAB_NAME,
-            Argument(
-                "--cluster",
-                metavar="FILE",
-                type=Path,
-                default=None,
-                help="heal the cluster of this inventory, instead; from any machine",
-            ),
-        ),
-        group=LAB,
-    ),
-    Command(
-        "shell",
-        "commands:shell",
-        "open a shell on a node, or run a command (after --)",
-        (Argument("node", help="name of the node"), _ARGV, _LAB_NAME),
-        group=LAB,
-        example="node-1 -- nft list ruleset",
-    ),
-    Command(
-        "logs",
-        "commands:logs",
-        "print a component's log, or list the logs",
-        (
-            Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
-            _LAB_NAME,
-        ),
-        group=LAB,
-        example="kubelet-node-1",
-    ),
-    Command(
-        "kubectl",
-        "commands:kubectl",
-        "run the lab's kubectl",
-        (_LAB_NAME,),
-        passes_on=True,
-        has_help=False,
-        group=LAB,
-        example="get nodes -o wide",
-    ),
-    Command(
-        "exec",
-        "commands:inside",
-        "run a program (after --) in the lab's network",
-        (_LAB_NAME, Argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
-        group=LAB,
-        example="-- ping -c 1 node-1",
-    ),
-    Command(
-        "proxy",
-        "commands:proxy",
-        "serve the lab's API on a loopback port",
-        (_LAB_NAME, _PORT),
-        group=LAB,
-        example="--port 8443",
-    ),
-    Command(
-        "recheck",
-        "report.commands:recheck_run",
-        "judge a recorded run again, without a cluster",
-        (_RUN, Argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
-        example="reports/out/latest",
-        about="Writes all reports to RUN/recheck.",
-    ),
-    Command(
-        "merge",
-        "report.commands:merge_shards",
-        "merge shards into one run, and write its reports",
-        (
-            _RUNS,
-            Argument(
-                "--run",
-                metavar="DIR",
-                type=Path,
-                default=None,
-                help="folder of the merged run; default: a new one beside the first",
-            ),
-            Argument("--no-site", action="store_true", help="write no report site"),
-            _CLAIMS,
-        ),
-        example="shard-1 shard-2 --run merged",
-        about="Shards may be incomplete.",
-    ),
-    Command(
-        "report",
-        "report.commands:serve_site",
-        "serve a run's report site on loopback",
-        (_LAST_RUN, _PORT, _CLAIMS),
-        example="reports/out/latest",
-    ),
-    Command(
-        "page",
-        "report.commands:write_page",
-        "write the Nodes page with verdicts into a run's site",
-        (_LAST_RUN, _CLAIMS),
-        example="reports/out/latest",
-        about="Also for an aborted run; needs no Node.js.",
-    ),
-    Command(
-        "junit",
-        "report.commands:write_junit",
-        "write a run's verdicts as JUnit XML",
-        (
-            _LAST_RUN,
-            Argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
-            _CLAIMS,
-        ),
-        example="reports/out/latest --output junit.xml",
-        about="Also for an aborted run.",
-    ),
-    Command(
-        "matrix",
-        "report.commands:show_matrix",
-        "show the verdicts of several runs side by side, by claim",
-        (
-            _RUNS,
-            Argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
-            Argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
-            Argument(
-                "--versions", metavar="FILE", default="", help="write what differs, and why, as Markdown"
-            ),
-            _CLAIMS,
-        ),
-        example="run-1.36 run-1.37 --html matrix.html",
-    ),
-    Command(
-        "compare",
-        "report.commands:compare_runs",
-        "show which verdicts, times and settings of two runs differ",
-        (
-            Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
-            Argument("after", metavar="RUN_B", type=Path, help="the later run"),
-            _CLAIMS,
-        ),
-        example="run-1.36 run-1.37",
-        about="Exits with 1 on a regression.",
-    ),
-    Command(
-        "summary",
-        "report.commands:summarize",
-        "summarize runs in Markdown, for the job summary of a CI system",
-        (
-            _RUNS,
-            Argument("--openmetrics", metavar="FILE", type=Path, default=None, help="write metrics, instead"),
-            _CLAIMS,
-        ),
-        example="reports/out/latest",
-    ),
-    Command(
-        "publish",
-        "report.commands:publish_runs",
-        "publish runs as a web site with an index page",
-        (
-            Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
-            Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
-            Argument("--keep", metavar="N", type=int, default=30, help="number of runs to keep; default 30"),
-            Argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
-            _CLAIMS,
-        ),
-        example="public reports/out/latest --keep 10",
-        about="Copies the public part of each run.",
-    ),
-    Command(
         "claims",
-        "commands:claims",
         "list every claim, and where it is judged",
         (Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
-        group=SCENARIOS,
         example="my-scenarios",
     ),
     Command(
         "new",
-        "commands:new",
         "write the smallest scenario, fault or claims, with a test",
         (
             Argument("kind", choices=new.KINDS, metavar="KIND", help=" or ".join(new.KINDS)),
             Argument("name", metavar="NAME", help="lower case, digits and dashes, such as power-loss"),
             Argument("--folder", metavar="DIR", type=Path, default=Path(), help="default: this folder"),
         ),
-        group=SCENARIOS,
         about="Overwrites nothing.",
         example="scenario power-loss",
     ),
     Command(
-        "components",
-        "commands:components",
-        "build or check the components",
-        _COMPONENTS,
-        group=SCENARIOS,
-        example="--kubernetes-version v1.36.3",
+        "components", "build or check the components", _COMPONENTS, example="--kubernetes-version v1.36.3"
     ),
     Command(
         "bundle",
-        "commands:bundle",
         "pack a lab and nodeproof, for a machine without a network",
         (
             Argument(
@@ -520,13 +294,11 @@ COMMANDS = (
             ),
             *run_options("--kubernetes-version"),
         ),
-        group=SCENARIOS,
         about="Its install.sh needs the same platform and version of Python.",
         example="nodeproof-bundle.tar.gz --kubernetes-version v1.36.3",
     ),
     Command(
         "box",
-        "commands:box",
         "build the guest image as a Vagrant box, for the Vagrantfile",
         (
             Argument(
@@ -534,10 +306,186 @@ COMMANDS = (
             ),
             *_COMPONENTS,
         ),
-        group=SCENARIOS,
         example="--folder .box",
     ),
 )
+_LAB_COMMANDS = (
+    Command(
+        "up",
+        "start a lab for use by hand",
+        (
+            Argument("--lab", default="", help="kind of lab; default: process nodes"),
+            Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
+            Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
+            *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
+            Argument("--profile", default="fast", help="timing of the components; default fast"),
+            *run_options("--feature-gates", "--set"),
+            *_COMPONENTS,
+        ),
+        example="--nodes 3 --zones 2",
+    ),
+    Command("status", "show a lab's nodes and components", (_LAB_NAME,)),
+    Command(
+        "down",
+        "tear a lab down, and remove the remains of killed labs",
+        (_LAB_NAME,),
+        example="--lab-name LAB",
+    ),
+    Command(
+        "heal",
+        "heal every fault that an interrupted run left",
+        (
+            _LAB_NAME,
+            Argument(
+                "--cluster",
+                metavar="FILE",
+                type=Path,
+                help="heal the cluster of this inventory, instead; from any machine",
+            ),
+        ),
+    ),
+    Command(
+        "shell",
+        "open a shell on a node, or run a command (after --)",
+        (Argument("node", help="name of the node"), _ARGV, _LAB_NAME),
+        example="node-1 -- nft list ruleset",
+    ),
+    Command(
+        "logs",
+        "print a component's log, or list the logs",
+        (
+            Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
+            _LAB_NAME,
+        ),
+        example="kubelet-node-1",
+    ),
+    Command(
+        "kubectl",
+        "run the lab's kubectl",
+        (_LAB_NAME,),
+        passes_on=True,
+        has_help=False,
+        example="get nodes -o wide",
+    ),
+    Command(
+        "exec",
+        "run a program (after --) in the lab's network",
+        (_LAB_NAME, Argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
+        example="-- ping -c 1 node-1",
+        function="commands:inside",
+    ),
+    Command("proxy", "serve the lab's API on a loopback port", (_LAB_NAME, _PORT), example="--port 8443"),
+)
+_RUN_COMMANDS = (
+    Command(
+        "recheck",
+        "judge a recorded run again, without a cluster",
+        (_RUN, Argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
+        example="reports/out/latest",
+        about="Writes all reports to RUN/recheck.",
+        function="report.commands:recheck_run",
+    ),
+    Command(
+        "merge",
+        "merge shards into one run, and write its reports",
+        (
+            _RUNS,
+            Argument(
+                "--run",
+                metavar="DIR",
+                type=Path,
+                help="folder of the merged run; default: a new one beside the first",
+            ),
+            Argument("--no-site", action="store_true", help="write no report site"),
+            _CLAIMS,
+        ),
+        example="shard-1 shard-2 --run merged",
+        about="Shards may be incomplete.",
+        function="report.commands:merge_shards",
+    ),
+    Command(
+        "report",
+        "serve a run's report site on loopback",
+        (_LAST_RUN, _PORT, _CLAIMS),
+        example="reports/out/latest",
+        function="report.commands:serve_site",
+    ),
+    Command(
+        "page",
+        "write the Nodes page with verdicts into a run's site",
+        (_LAST_RUN, _CLAIMS),
+        example="reports/out/latest",
+        about="Also for an aborted run; needs no Node.js.",
+        function="report.commands:write_page",
+    ),
+    Command(
+        "junit",
+        "write a run's verdicts as JUnit XML",
+        (
+            _LAST_RUN,
+            Argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
+            _CLAIMS,
+        ),
+        example="reports/out/latest --output junit.xml",
+        about="Also for an aborted run.",
+        function="report.commands:write_junit",
+    ),
+    Command(
+        "matrix",
+        "show the verdicts of several runs side by side, by claim",
+        (
+            _RUNS,
+            Argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
+            Argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
+            Argument(
+                "--versions", metavar="FILE", default="", help="write what differs, and why, as Markdown"
+            ),
+            _CLAIMS,
+        ),
+        example="run-1.36 run-1.37 --html matrix.html",
+        function="report.commands:show_matrix",
+    ),
+    Command(
+        "compare",
+        "show which verdicts, times and settings of two runs differ",
+        (
+            Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
+            Argument("after", metavar="RUN_B", type=Path, help="the later run"),
+            _CLAIMS,
+        ),
+        example="run-1.36 run-1.37",
+        about="Exits with 1 on a regression.",
+        function="report.commands:compare_runs",
+    ),
+    Command(
+        "summary",
+        "summarize runs in Markdown, for the job summary of a CI system",
+        (_RUNS, Argument("--openmetrics", metavar="FILE", type=Path, help="write metrics, instead"), _CLAIMS),
+        example="reports/out/latest",
+        function="report.commands:summarize",
+    ),
+    Command(
+        "publish",
+        "publish runs as a web site with an index page",
+        (
+            Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
+            Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
+            Argument("--keep", metavar="N", type=int, default=30, help="number of runs to keep; default 30"),
+            Argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
+            _CLAIMS,
+        ),
+        example="public reports/out/latest --keep 10",
+        about="Copies the public part of each run.",
+        function="report.commands:publish_runs",
+    ),
+)
+GROUPS = (
+    Group("your own cluster", _CLUSTER_COMMANDS),
+    Group("scenarios", _SCENARIO_COMMANDS, "lab"),
+    Group("a lab by hand", _LAB_COMMANDS, "lab"),
+    Group("recorded runs", _RUN_COMMANDS),
+)
+COMMANDS = tuple(command for group in GROUPS for command in group.commands)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -555,7 +503,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.extra and not getattr(arguments, arguments.base_option, None):
             extras.require(arguments.extra, f"nodeproof {arguments.command}")
-        run = resolve_name(f"nodeproof.{arguments.function}")
+        run = resolve_name(f"nodeproof.{arguments.place}")
         status: int = run(arguments, rest) if arguments.passes_on else run(arguments)
         sys.stdout.flush()
         return status
@@ -603,7 +551,8 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="nodeproof", help=argparse.SUPPRESS
     )
-    for command in COMMANDS:
+    extras_of = {command: group.extra for group in GROUPS for command in group.commands}
+    for command, extra in extras_of.items():
         subparser = subparsers.add_parser(
             command.name,
             help=command.text,
@@ -615,9 +564,9 @@ def _parser() -> argparse.ArgumentParser:
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.how)
         subparser.set_defaults(
-            function=command.function,
+            place=command.place,
             passes_on=command.passes_on,
-            extra=command.group.extra,
+            extra=extra,
             base_option=command.base_option,
         )
     return parser
@@ -626,9 +575,9 @@ def _parser() -> argparse.ArgumentParser:
 def _overview() -> str:
     """Return the description of nodeproof, and one line for each command, by group."""
     lines = [str(__doc__)]
-    for group in dict.fromkeys(command.group for command in COMMANDS):
+    for group in GROUPS:
         lines.append(f"{group.title}:")
-        lines += [f"  {command.name:<12}{command.text}" for command in COMMANDS if command.group is group]
+        lines += [f"  {command.name:<12}{command.text}" for command in group.commands]
     options = ", ".join(f"{option.names[0]} ({option.how['help']})" for option in OPTIONS)
     lines.append(f"options: {options}")
     return "\n".join(lines)

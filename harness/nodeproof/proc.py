@@ -95,7 +95,15 @@ def stream_lines(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as child:
-        alarm = _Alarm(child, timeout_s)
+        has_timed_out = threading.Event()
+
+        def kill() -> None:
+            has_timed_out.set()
+            child.kill()
+
+        alarm = threading.Timer(timeout_s, kill)
+        alarm.daemon = True
+        alarm.start()
         try:
             for output in child.stdout or ():
                 line = output.decode(errors="replace").rstrip("\n")
@@ -107,8 +115,8 @@ def stream_lines(
         finally:
             alarm.cancel()
         status = child.wait()
-    if alarm.rang or status != 0:
-        raise CommandFailed(argv, None if alarm.rang else status, "\n".join(last))
+    if has_timed_out.is_set() or status != 0:
+        raise CommandFailed(argv, None if has_timed_out.is_set() else status, "\n".join(last))
 
 
 def start(
@@ -147,24 +155,6 @@ def describe_exit(status: int) -> str:
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     return f"exited {status}"
-
-
-class _Alarm:
-    """A timer that kills one child process when its time is over."""
-
-    def __init__(self, child: Process, timeout_s: float) -> None:
-        self.rang = False
-        self._child = child
-        self._timer = threading.Timer(timeout_s, self._ring)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _ring(self) -> None:
-        self.rang = True
-        self._child.kill()
-
-    def cancel(self) -> None:
-        self._timer.cancel()
 
 
 def foreground(argv: Sequence[str]) -> int:

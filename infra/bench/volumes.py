@@ -44,7 +44,7 @@ from nodeproof.scenario import (
     written,
 )
 from nodeproof.scenario.lab import Lab
-from nodeproof.sources.calls import DRIVER_CALLS, Call, driver_calls
+from nodeproof.sources import DRIVER_CALLS, Call, driver_calls
 
 PER_ROUND, ROUNDS, NODES = 7, 3, 3
 """A node has eight volumes at most."""

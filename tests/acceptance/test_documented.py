@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from nodeproof import proc
+from nodeproof import probes, proc
 from nodeproof.actions.action import Action, ActionContext
 from nodeproof.cluster.resources import pods
 from nodeproof.cluster.workloads import Pod, run_pod
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.probes import probe as probes
 from nodeproof.report import rundir
 from tests import examples
 from tests.acceptance.altered import named
@@ -104,12 +103,15 @@ def labels_of(lab: LabHandle, folder: Path) -> Mapping[str, list[str]]:
 def test_documented_probes_actions_and_kinds_work(lab: LabHandle) -> None:
     lab.prepare()
     node = lab.fleet.node_names()[0]
-    _fault, probe, action, kind = examples.new_files(examples.CONTRIBUTING).values()
+    added = examples.added(examples.CONTRIBUTING)
+    probe = added["harness/nodeproof/probes.py"]
     assert definitions(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0
     running = run_pod(lab.cluster.api, node)
-    definitions(action, Action)["drop_pods"](node).do(ActionContext(lab, None, lambda _node: None))
+    definitions(added["harness/nodeproof/actions/drop_pods.py"], Action)["drop_pods"](node).do(
+        ActionContext(lab, None, lambda _node: None)
+    )
     assert eventually(lambda: not exists(lab, running), TIMEOUT_S)
-    assert definitions(kind)["NOTHING"].name == "nothing"
+    assert definitions(added["harness/nodeproof/labs/kinds/nothing/kind.py"])["NOTHING"].name == "nothing"
 
 
 def definitions(code: str, *names: Any) -> Mapping[str, Any]:

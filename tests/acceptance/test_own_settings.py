@@ -9,8 +9,7 @@ import pytest
 
 from nodeproof.cluster.published import configz, kubelet_configz
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.labs.client.handle import MANAGER, LabHandle
 from nodeproof.model.cluster import flags_of
 from nodeproof.report import rundir
 from tests.acceptance.altered import shipped

@@ -61,7 +61,7 @@ from nodeproof.labs.kinds import PROCESS
 ACME = replace(PROCESS, name="acme", limits=replace(PROCESS.limits, nodes=2))
 """
 UPTIME = """
-from nodeproof.probes.probe import Probe, output_of
+from nodeproof.probes import Probe, output_of
 
 
 def uptime(node: str) -> Probe:

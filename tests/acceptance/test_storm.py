@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.model.schedule import Schedule
-from nodeproof.model.shrinking import subset
+from nodeproof.model.schedule import Schedule, subset
 from nodeproof.report import rundir
 from nodeproof.session.shrink import guesses, read_deviation
 from nodeproof.session.storm import schedule_file

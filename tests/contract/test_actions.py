@@ -46,8 +46,7 @@ from nodeproof.model import window as windows
 from nodeproof.model.history import fence
 from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
-from nodeproof.probes.component import kubelet_field, metric
-from nodeproof.probes.machine import dbus_property, file_of
+from nodeproof.probes import dbus_property, file_of, kubelet_field, metric
 from nodeproof.scenario.lab import Lab
 from tests.contract.conftest import JOINED
 from tests.waiting import eventually, first_answer, pause

@@ -26,15 +26,14 @@ from nodeproof.labs.base.processes import LIMIT_BYTES
 from nodeproof.labs.base.spec import KUBELET_PORT, OUTSIDE_ADDRESS
 from nodeproof.labs.base.stalls import CONTROLLERS
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import LabHandle, resize
-from nodeproof.labs.client.measuring import read_clock
+from nodeproof.labs.client.handle import LabHandle, read_clock, resize
 from nodeproof.model.clocks import error_s, offset_s
 from nodeproof.model.cluster import condition, is_ready
 from nodeproof.model.history import Entry, History
 from nodeproof.model.pattern import PRESENT, Json, unknown
 from nodeproof.model.problem import Problem
 from nodeproof.model.slack import LAB, slack_s
-from nodeproof.probes.component import ANSWERS, kubelet_from_outside
+from nodeproof.probes import ANSWERS, kubelet_from_outside
 from nodeproof.recording.node_messages import NOTABLE_S, TICK_S
 from nodeproof.recording.recorder import MachineEvents, Recording
 from nodeproof.safety.guard import Declared, Refused, check_plan, check_target

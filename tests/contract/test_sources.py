@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeproof import sources
 from nodeproof.actions.api import send_request
 from nodeproof.actions.nodes import create_node
 from nodeproof.checks.judge import judge
@@ -30,11 +31,7 @@ from nodeproof.model.verdict import Verdict
 from nodeproof.safety.guard import Declared
 from nodeproof.scenario import kubelet_settings
 from nodeproof.scenario.lab import Lab
-from nodeproof.sources import audit as audit_log
-from nodeproof.sources.audit import Audit, audit
-from nodeproof.sources.calls import CloudCalls
-from nodeproof.sources.logs import Log
-from nodeproof.sources.source import Source
+from nodeproof.sources import Audit, CloudCalls, Log, Source, audit
 from tests.unit.sample_checks import CLAIM
 from tests.waiting import eventually, pause
 
@@ -231,7 +228,7 @@ def test_rotated_audit_log_is_collected(stage: Lab, lab: LabHandle, node: str, p
 def test_audit_log_without_our_own_request_is_a_problem(
     stage: Lab, lab: LabHandle, patches: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "_MARK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(sources, "_MARK_TIMEOUT_S", 0.5)
     with stage.record():
         in_logs(lab, "mv audit.jsonl elsewhere; : >audit.jsonl; chmod a+r audit.jsonl")
         try:

@@ -24,11 +24,10 @@ from nodeproof.model import window as windows
 from nodeproof.model.history import fence
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import PRESENT
-from nodeproof.probes.component import metric
-from nodeproof.probes.volume import acknowledged, disk_holders, last_written, writes
+from nodeproof.probes import acknowledged, disk_holders, last_written, metric, writes
 from nodeproof.scenario import freeze, partition, power_off, send_request, taint, volumes
 from nodeproof.scenario.lab import Lab
-from nodeproof.sources.calls import VolumeCalls
+from nodeproof.sources import VolumeCalls
 from tests.contract.attachments import (
     ATTACHMENTS,
     COMMAND_TIMEOUT_S,

@@ -22,18 +22,26 @@ from nodeproof.actions.nodes import OVER_S, set_cloud_addresses, set_cloud_answe
 from nodeproof.cluster.workloads import pod_spec
 from nodeproof.faults.cloud import Cloud
 from nodeproof.faults.volumes import Volumes, attachment, handle
-from nodeproof.labs.client.measuring import _kubelet_settings
+from nodeproof.labs.client.handle import _kubelet_settings
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount
-from nodeproof.probes.api import as_numbers, sections, swap_of
-from nodeproof.probes.machine import facts, parse_values
-from nodeproof.probes.volume import acknowledged_in, counts_in, last_of, mount_of
+from nodeproof.probes import (
+    acknowledged_in,
+    as_numbers,
+    counts_in,
+    facts,
+    last_of,
+    mount_of,
+    parse_values,
+    sections,
+    swap_of,
+)
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
-from nodeproof.sources.calls import Call, cloud_calls
+from nodeproof.sources import Call, cloud_calls
 from tests.fakes import FakeMachine, fake_lab
 
 # Actions: what kubectl may run, quarantines, static pods, volumes and the cloud.

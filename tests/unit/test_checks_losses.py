@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 
 from nodeproof.checks import (
     checks,
-    endpoint_invariants,
     invariants,
     moments,
     observations,
-    pod_invariants,
-    recovery,
     repeated,
     timing,
     witnessed,
@@ -517,13 +514,13 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "known-while-heard": [invariants.known_while_heard()],
     "evicted-when-due": [invariants.evicted_when_due()],
     "bound-to-open-nodes": [invariants.bound_to_open_nodes()],
-    "settled": [recovery.settled(windows.up_to(20.0), after=HEALING)],
+    "settled": [invariants.settled(windows.up_to(20.0), after=HEALING)],
     "taints-follow-ready": [invariants.taints_follow_ready()],
-    "evicted-in-time": [pod_invariants.evicted_in_time()],
-    "removed-by-kubelet": [pod_invariants.removed_by_kubelet()],
-    "endpoints-follow-pods": [endpoint_invariants.endpoints_follow_pods()],
+    "evicted-in-time": [invariants.evicted_in_time()],
+    "removed-by-kubelet": [invariants.removed_by_kubelet()],
+    "endpoints-follow-pods": [invariants.endpoints_follow_pods()],
     "replicas-available": [
-        recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={"probe-1": 0})
+        invariants.replicas_available(windows.up_to(20.0), after=HEALING, replicas={"probe-1": 0})
     ],
 }
 Words = Sequence[tuple[str, float]]

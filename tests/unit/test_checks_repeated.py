@@ -20,7 +20,7 @@ from nodeproof.model.judgment import Check, Judgment, Moment
 from nodeproof.model.verdict import Measured
 from nodeproof.model.window import WindowContext
 from nodeproof.report import timeline
-from nodeproof.sources.audit import audit
+from nodeproof.sources import audit
 from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, configuration, wall
 from tests.unit.sample_checks import CLAIM, CUT, GROUND, TAINTED, UNKNOWN, assert_verdict, run
 

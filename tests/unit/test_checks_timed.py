@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof.checks import checks, moments, repeated
-from nodeproof.checks.checks import run_check
+from nodeproof.checks.checks import Measurement, place, run_check
 from nodeproof.checks.judge import judge
 from nodeproof.checks.observations import lasted
-from nodeproof.checks.placing import Measurement, place
 from nodeproof.checks.settings import default_of
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, Constant, ReportedBug

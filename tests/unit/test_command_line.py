@@ -42,7 +42,7 @@ def test_example_is_accepted(command: cli.Command) -> None:
     arguments, rest = cli._parser().parse_known_args(words)
     assert arguments.command == command.name
     assert command.passes_on or not rest
-    parameters = signature(resolve_name(f"nodeproof.{command.function}")).parameters
+    parameters = signature(resolve_name(f"nodeproof.{command.place}")).parameters
     assert len(parameters) == 1 + command.passes_on
 
 

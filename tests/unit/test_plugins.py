@@ -131,7 +131,7 @@ def test_kind_of_lab_that_cannot_be_used_is_reported_where_it_is_missed(
 
 
 PROBE = """
-from nodeproof.probes.probe import Probe
+from nodeproof.probes import Probe
 
 
 def NAME(node: str) -> Probe:

@@ -26,9 +26,20 @@ from nodeproof.model.pod_log import Lost
 from nodeproof.recording.node_messages import BootClock, Message
 from nodeproof.recording.recorder import Recording
 from nodeproof.scenario.lab import ReportCollector
-from nodeproof.sources.calls import DRIVER_STARTED, CloudCalls, VolumeCalls, driver_calls
-from nodeproof.sources.logs import Journal, Log, WitnessMessages, skipped_nodes
-from nodeproof.sources.source import Source, SourceContext, SourceMessages, torn
+from nodeproof.sources import (
+    DRIVER_STARTED,
+    CloudCalls,
+    Journal,
+    Log,
+    Source,
+    SourceContext,
+    SourceMessages,
+    VolumeCalls,
+    WitnessMessages,
+    driver_calls,
+    skipped_nodes,
+    torn,
+)
 from tests.fakes import FakeMachine, fake_lab
 from tests.unit.histories import NODE, Story, configuration
 from tests.unit.sample_checks import CLAIM, CUT

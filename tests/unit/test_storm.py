@@ -14,18 +14,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeproof.checks import endpoint_invariants, invariants, pod_invariants, recovery
+from nodeproof.checks import invariants
 from nodeproof.checks.judge import judge
 from nodeproof.checks.storm_coverage import coverage
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
-from nodeproof.model.generator import POSSIBLE, Expected, expected_end_s, generate
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import CHANGES, FIRST, KINDS, TAINT_KEY, Combination, Schedule, Step
-from nodeproof.model.shrinking import ATTEMPTS, Judge, Shrunk, Steps, Trial, shrink, subset
+from nodeproof.model.schedule import (
+    ATTEMPTS,
+    CHANGES,
+    FIRST,
+    KINDS,
+    POSSIBLE,
+    TAINT_KEY,
+    Combination,
+    Expected,
+    Judge,
+    Schedule,
+    Shrunk,
+    Step,
+    Steps,
+    Trial,
+    expected_end_s,
+    generate,
+    shrink,
+    subset,
+)
 from nodeproof.model.verdict import Outcome, Verdict
 from nodeproof.report.rundir import write_json
 from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
@@ -403,19 +420,19 @@ def test_nodes_are_ready_and_open_in_time(ready_t: float, untainted_t: float, la
     for t, change in sorted(((ready_t, "ready"), (untainted_t, "untainted"))):
         story = story.condition(t, "True") if change == "ready" else story.untaint(t)
     story.remove(52.0, "pods", NAMESPACE, POD)
-    check = recovery.settled(windows.up_to(20.0), after=HEALING)
+    check = invariants.settled(windows.up_to(20.0), after=HEALING)
     assert_verdict(run(check, story.fence(90.0)), label)
 
 
 def test_node_that_stays_tainted_has_not_recovered() -> None:
     story = partition().fault(45.0, "healing").condition(50.0, "True").remove(52.0, "pods", NAMESPACE, POD)
-    check = recovery.settled(windows.up_to(20.0), after=HEALING)
+    check = invariants.settled(windows.up_to(20.0), after=HEALING)
     assert_verdict(run(check, story.fence(90.0)), "deviates", "had the taint", UNREACHABLE)
 
 
 def test_recording_that_ends_too_early_proves_no_recovery() -> None:
     story = partition().fault(45.0, "healing")
-    check = recovery.settled(windows.up_to(60.0), after=HEALING)
+    check = invariants.settled(windows.up_to(60.0), after=HEALING)
     assert_verdict(run(check, story.fence(50.0)), "unproven: gap", "when the recording ended")
 
 
@@ -476,18 +493,18 @@ def test_pod_is_evicted_once_its_toleration_is_over(
     story = tolerant(toleration_s).taint(30.0)
     if evicted_s is not None:
         story.evict(30.0 + evicted_s)
-    assert_verdict(run(pod_invariants.evicted_in_time(), story.fence(60.0)), label)
+    assert_verdict(run(invariants.evicted_in_time(), story.fence(60.0)), label)
 
 
 @pytest.mark.parametrize(("evicted_t", "label"), [(46.2, "conforms"), (55.0, "deviates")])
 def test_restarted_controller_manager_measures_the_toleration_again(evicted_t: float, label: str) -> None:
     story = stopped_manager(tolerant(6.0).taint(30.0), 33.0, 35.0)
-    assert_verdict(run(pod_invariants.evicted_in_time(), story.evict(evicted_t).fence(60.0)), label)
+    assert_verdict(run(invariants.evicted_in_time(), story.evict(evicted_t).fence(60.0)), label)
 
 
 def test_taint_that_goes_before_the_toleration_is_over_is_no_occasion() -> None:
     story = tolerant(6.0).taint(30.0).untaint(35.0)
-    assert_verdict(run(pod_invariants.evicted_in_time(), story.fence(60.0)), "unproven: no-anchor")
+    assert_verdict(run(invariants.evicted_in_time(), story.fence(60.0)), "unproven: no-anchor")
 
 
 @pytest.mark.parametrize(
@@ -497,7 +514,7 @@ def test_taint_that_goes_before_the_toleration_is_over_is_no_occasion() -> None:
 def test_pod_of_a_lost_node_is_not_removed(removed_t: float, label: str) -> None:
     story = cut_off(Story().pod(1.0).bind(1.1).evict(25.0), 30.0, 50.0)
     story.remove(removed_t, "pods", NAMESPACE, POD)
-    assert_verdict(run(pod_invariants.removed_by_kubelet(), story.fence(60.0)), label)
+    assert_verdict(run(invariants.removed_by_kubelet(), story.fence(60.0)), label)
 
 
 WORKLOAD = "probe-set"
@@ -511,7 +528,7 @@ def member(story: Story, t: float, name: str, ready: str = "True") -> Story:
 
 
 def replicas() -> Check:
-    return recovery.replicas_available(windows.up_to(20.0), after=HEALING, replicas={WORKLOAD: 2})
+    return invariants.replicas_available(windows.up_to(20.0), after=HEALING, replicas={WORKLOAD: 2})
 
 
 @pytest.mark.parametrize(("ready_t", "label"), [(55.0, "conforms"), (85.0, "deviates"), (None, "deviates")])
@@ -547,40 +564,36 @@ def test_endpoint_of_a_pod_that_does_not_serve_is_not_ready(
     story = story.evict(30.0, "a") if is_terminating else member(story, 30.0, "a", "False")
     if changed_t is not None:
         endpoint(story, changed_t, ready=False)
-    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), label)
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), label)
 
 
 @pytest.mark.parametrize(("ready_t", "label"), [(41.0, "conforms"), (55.0, "deviates")])
 def test_endpoint_of_a_pod_that_recovers_is_ready(ready_t: float, label: str) -> None:
     story = endpoint(member(with_service(), 25.0, "a", "False"), 26.0, ready=False)
     story = endpoint(member(story, 40.0, "a"), ready_t, ready=True)
-    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(80.0)), label)
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(80.0)), label)
 
 
 def test_endpoint_that_goes_with_its_pod_is_not_ready() -> None:
     story = (
         with_service().remove(30.0, "pods", NAMESPACE, "a").remove(30.1, "endpointslices", NAMESPACE, "slice")
     )
-    assert_verdict(
-        run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "2 occasions"
-    )
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "2 occasions")
 
 
 def test_change_that_does_not_last_is_no_occasion() -> None:
     story = member(member(with_service(), 9.0, "a", "False"), 12.0, "a")
-    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: no-anchor")
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: no-anchor")
 
 
 def test_stopped_controller_manager_owes_no_endpoints() -> None:
     story = stopped_manager(member(with_service(), 30.0, "a", "False"), 31.0, 55.0)
-    assert_verdict(
-        run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions"
-    )
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions")
 
 
 def test_endpoint_of_a_pod_that_serves_stays_ready() -> None:
     story = endpoint(endpoint(with_service(), 20.0, ready=False), 45.0, ready=True)
-    assert_verdict(run(endpoint_invariants.endpoints_follow_pods(), story.fence(60.0)), "deviates", "25.0 s")
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "deviates", "25.0 s")
 
 
 def late_endpoint(took_s: float, stall: tuple[int, float], sentinel: tuple[int, float]) -> Verdict:
@@ -593,9 +606,7 @@ def late_endpoint(took_s: float, stall: tuple[int, float], sentinel: tuple[int, 
         story.sentinel(second + 0.4, sentinel[1] if second == sentinel[0] else 0.02)
         if second == int(30.9 + took_s) - 1:
             endpoint(story, 30.0 + took_s, ready=False)
-    return judge(
-        CLAIM, endpoint_invariants.endpoints_follow_pods(), story.fence(60.0).history(), configuration()
-    )
+    return judge(CLAIM, invariants.endpoints_follow_pods(), story.fence(60.0).history(), configuration())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from nodeproof.cluster.workloads import OWN_LABELS, pod_spec
 from nodeproof.faults import Fault
 from nodeproof.faults.cloud import Cloud, State, give_addresses, replace_answers
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NodeSpec, Shape, check_node_name
-from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.labs.client.handle import MANAGER
 from nodeproof.machines.machine import Machine, checked
 from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import parse_time

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from nodeproof.existing.settings import Evidence, numbers, swap_bytes
 from nodeproof.model.claim import Claim
+from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 
-Json = Any
 HEALTH_CHECK_S = 45.0
 """HTTP/2 read-idle and ping time-outs of a client: 30 s + 15 s (k8s.io/apimachinery/pkg/util/net/http.go)."""
 CRITICAL = 2_000_000_000

@@ -1,39 +1,268 @@
-"""Checks: pure functions of a History, stored by name and arguments.
+"""Checks: pure functions of a History, stored by name and arguments; the evidence and measurements of them.
 
 The current code can therefore judge a saved run again. A check is one function, which `measures` registers by
-the stored name.
+the stored name. A claim starts from its anchor. Without the anchor the claim is undecided. Whether the anchor
+should have occurred is another judgment, which a claim that promises its anchor must make as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, Literal, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
-from nodeproof.checks.evidence import (
-    LOOK_BACK_S,
-    Undecided,
-    events_of_bursts,
-    lossy_gap,
-    moments_of,
-    watch_loss,
-)
-from nodeproof.checks.placing import Case, Measurement, place
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.words import Word
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import History
+from nodeproof.model.history import Gap, History, fence
 from nodeproof.model.judgment import Check, Moment
-from nodeproof.model.pattern import unknown
+from nodeproof.model.pattern import Json, unknown
 from nodeproof.model.slack import Span, hull, slack_s
-from nodeproof.model.verdict import Verdict, unproven
-from nodeproof.model.window import WindowContext
+from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
-Json = Any
-Parameters = ParamSpec("Parameters")
 Args = Mapping[str, Json]
+_PARTS = ("event", "other", "anchor", "since", "until")
+"""Argument names under which checks store their moments."""
+LOOK_BACK_S = 5.0
+"""Time before the anchor (s) that is searched for an event that came too early."""
+
+
+class Undecided(Exception):
+    """A recording or window that allows no measurement; carries the verdict."""
+
+    def __init__(self, code: Code, reason: str, window: Window | None = None) -> None:
+        super().__init__(reason)
+        self.verdict = unproven(code, reason, window)
+
+
+def watch_loss(
+    history: History, involved: Sequence[Moment], within: Span, exact: Sequence[Span] | None = None
+) -> str:
+    """Return which watch of these moments may have lost events within a time, or an empty string.
+
+    A watch that resumed from its resourceVersion lost nothing, but the times of the events in its gap are
+    unknown. Such a gap only counts if it touches one of the `exact` times, by default `within`, or if a
+    moment is computed from the times of others.
+    """
+    is_exact = exact is None or any(moments.is_computed(moment) for moment in involved)
+    since_t, until_t = sorted((within.since_t, within.until_t))
+    for resource in sorted({name for moment in involved for name in moments.resources(moment)}):
+        for gap in history.gaps(resource, since_t, until_t):
+            span = Span(gap.since_t, gap.until_t)
+            if is_exact or gap.is_lossy or any(span.touches(time) for time in exact or ()):
+                return _describe_gap(resource, gap)
+    return ""
+
+
+def lossy_gap(history: History, moment: Moment, within: Span) -> str:
+    """Return which watch of a moment may have lost events within a time, or an empty string.
+
+    Of a moment that was searched, an earlier occurrence may be lost: a condition may come and go in a gap.
+    """
+    for resource in moments.resources(moment):
+        for gap in history.gaps(resource, within.since_t, within.until_t):
+            if gap.is_lossy:
+                return _describe_gap(resource, gap)
+    return ""
+
+
+def _describe_gap(resource: str, gap: Gap) -> str:
+    return f"the watch of {resource} had a gap of {gap.back_t - gap.since_t:.1f} s: {gap.reason}"
+
+
+def recorded_span(occurrence: Occurrence) -> Span:
+    """Return the span from an occurrence's time to its receipt, in either order."""
+    received_t = float(occurrence.detail.get("received_t", occurrence.t))
+    return Span(min(occurrence.t, received_t), max(occurrence.t, received_t))
+
+
+def unfenced(history: History, complete: Iterable[Moment], until_t: float) -> str:
+    """Return why watches or a witness may have missed one of these moments up to a time (s).
+
+    The result is an empty string if nothing was missed.
+    """
+    return next(filter(None, (_unfenced(history, moment, until_t) for moment in complete)), "")
+
+
+def _unfenced(history: History, moment: Moment, until_t: float) -> str:
+    for part in moments.parts(moment):
+        if witnessed.is_witnessed(part):
+            doubt = witnessed.not_collected(history, part, until_t)
+            if doubt or part == moment:
+                return doubt
+    last_fence = fence(history, moments.resources(moment))
+    if not last_fence.passed:
+        return last_fence.reason
+    return f"the fence is {until_t - last_fence.t:.1f} s too early" if last_fence.t < until_t else ""
+
+
+def require(history: History, moment: Moment, since_t: float = float("-inf")) -> Occurrence:
+    """Return the first occurrence of an anchor or another end at or after a time (s).
+
+    Raises:
+        Undecided: It did not occur, or may not have been recorded.
+    """
+    occurrence = moments.find(history, moment, since_t)
+    if occurrence is None:
+        raise _missing(history, moment)
+    return occurrence
+
+
+def _missing(history: History, anchor: Moment) -> Undecided:
+    if anchor.name == "fault-step":
+        return Undecided("not-injected", f"{anchor} was not proven")
+    if anchor.name == "last-heartbeat":
+        before = Moment.from_json(anchor.args["before"])
+        if moments.find(history, before):
+            return Undecided("gap", f"{before} occurred, but the last heartbeat before it was not recorded")
+        return _missing(history, before)
+    recorded = Span(history.began_t, history.ended_t)
+    doubt = (
+        watch_loss(history, (anchor,), recorded)
+        or next(filter(None, (witnessed.lost(history, part, recorded) for part in moments.parts(anchor))), "")
+        or unfenced(history, (anchor,), history.began_t)
+    )
+    if doubt:
+        return Undecided("gap", f"{anchor} was not recorded: {doubt}")
+    return Undecided("no-anchor", f"the anchor {anchor} did not occur")
+
+
+def find_event(
+    history: History, event: Moment, start: Occurrence, configuration: Configuration
+) -> Occurrence | None:
+    """Return the first event after an anchor, or just before it if the event came too early."""
+    return moments.find(history, event, start.t - configuration.slack_limit_s - LOOK_BACK_S)
+
+
+def moments_of(check: Check) -> list[Moment]:
+    """Return the moments of a check, and those that count as signs of life."""
+    named = moments_in(check.args, *(part for part in _PARTS if part in check.args))
+    signs = [witnessed.any_sign(str(check.args["subject"]))] if check.name == "lives-on" else []
+    return [*named, *events_of_bursts(check.args), *signs]
+
+
+def events_of_bursts(args: Args) -> Sequence[Moment]:
+    """Return the events of an `in_bursts` check, each once; empty for another check."""
+    stored_events = (Moment.from_json(part["event"]) for part in args.get("each", ()))
+    return list({str(event): event for event in stored_events}.values())
+
+
+def moments_in(args: Args, *names: str) -> list[Moment]:
+    """Return the moments that a check stores under these names."""
+    return [Moment.from_json(args[name]) for name in names]
+
+
+def between(history: History, after: Moment, until: Moment) -> Span:
+    """Return the time between two moments.
+
+    Raises:
+        Undecided: One of them is missing.
+    """
+    start = require(history, after)
+    return Span(start.t, require(history, until, start.t).t)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a check measures: a recording, in the context of its windows, for a claim."""
+
+    history: History
+    context: WindowContext
+    claim: Claim
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A result that a check read from a recording, and the evidence that it needs.
+
+    Args:
+        reason: The result and its comparison with the claim.
+        measured: The value.
+        window: The window that it was compared with.
+        finding: `holds`; `deviates`, whatever else occurred; `lacks`: too few events, a deviation if
+            the recording is complete.
+        code: Why complete evidence does not decide either, or an empty string.
+        last_state: The last recorded state of the object.
+        read: The time in which the moments were read from watches, which must not have lost events.
+        exact: The times in it that a gap would make unknown, even if its events came late; by default all.
+        if_lost: Reason to report if a watch lost events in `read`.
+        complete: The moments of which none may have been missed.
+        complete_t: The time (s) up to which `complete` must be complete.
+        if_missed: Reason to report if a moment of `complete` was missed.
+    """
+
+    reason: str
+    measured: Measured | None = None
+    window: Window | None = None
+    finding: Literal["holds", "deviates", "lacks"] = "holds"
+    code: Code = ""
+    last_state: str = ""
+    read: Span | None = None
+    exact: Sequence[Span] | None = None
+    if_lost: str = ""
+    complete: Sequence[Moment] = ()
+    complete_t: float = 0.0
+    if_missed: str = ""
+
+
+def place(measurement: Measurement, history: History, involved: Sequence[Moment]) -> Verdict:
+    """Return the verdict that a recording proves by a measurement of some moments.
+
+    A loss of a watch comes first: it makes the measurement itself uncertain. A missed event cannot undo a
+    deviation, but it may be what a claim lacks, or refute a result that holds.
+    """
+    reason, window, measured = measurement.reason, measurement.window, measurement.measured
+    if measurement.read is not None:
+        lost = watch_loss(history, involved, measurement.read, measurement.exact)
+        if lost:
+            return unproven("gap", _because(measurement.if_lost, lost), window)
+    if measurement.finding != "deviates":
+        missed = unfenced(history, measurement.complete, measurement.complete_t)
+        if missed:
+            return unproven("gap", _because(measurement.if_missed, missed), window)
+    if measurement.code:
+        return unproven(measurement.code, reason, window, measured)
+    if measurement.finding == "holds":
+        return conforms(reason, window, measured)
+    return deviates(reason, window, measured, measurement.last_state)
+
+
+def _because(meaning: str, doubt: str) -> str:
+    return f"{meaning}: {doubt}" if meaning else doubt
+
+
+def compare(holds: bool, reason: str, expected: str, measured: Measured) -> Measurement:
+    """Return the measurement of a value that needs no watch."""
+    if holds:
+        return Measurement(reason, measured)
+    return Measurement(f"{reason}, expected {expected}", measured, finding="deviates")
+
+
+def window_of(spec: WindowSpec, context: WindowContext, anchor: Args) -> Window:
+    """Return a window; `anchor` holds the details of the anchor's occurrence.
+
+    Raises:
+        Undecided: The window proves nothing about the claimed value.
+    """
+    window = compute(spec, context, anchor)
+    if not window.discerning:
+        raise indiscernible(spec, context, anchor)
+    return window
+
+
+def indiscernible(spec: WindowSpec, context: WindowContext, anchor: Args) -> Undecided:
+    """Return the verdict for a window that proves nothing: because of the configuration, or of slack."""
+    window = compute(spec, context, anchor)
+    idle = compute(spec, WindowContext(context.configuration, 0.0), anchor)
+    admitted = "is empty" if window.shape == "negative" else "also admits half or double the value"
+    code: Code = "host-too-loaded" if idle.discerning else "scaled"
+    return Undecided(code, f"the window {window.arithmetic} {admitted}", window)
+
+
+Parameters = ParamSpec("Parameters")
 Times = Sequence[Span] | None
 """Times of a recording at which a check reads its result; None means any time."""
 TimesOf = Callable[[History, Args, Configuration], Times]

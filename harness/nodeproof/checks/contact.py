@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nodeproof.checks.heartbeats import lease_renewals
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration
 from nodeproof.model.history import Entry, History, Version
+from nodeproof.model.pattern import Json
 from nodeproof.model.slack import Span, slack_s
 
-Json = Any
 _SILENCING = ("power-off", "reset", "freeze", "link-down")
 """Faults that always keep the kubelet of their node from the API server."""
 _KUBELET = "kubelet.service"

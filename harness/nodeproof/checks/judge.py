@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nodeproof.checks import contact
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
@@ -16,6 +15,7 @@ from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
+from nodeproof.model.pattern import Json
 from nodeproof.model.slack import (
     NEAR_S,
     WAIT_REPORT_DELAY_S,
@@ -34,7 +34,6 @@ from nodeproof.model.slack import (
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.model.window import WindowContext
 
-Json = Any
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
 

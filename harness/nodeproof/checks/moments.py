@@ -8,7 +8,7 @@ interpretation of its name in recorded runs. Moments that `became`, `created`, `
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.checks import heartbeats, shapes, witnessed
 from nodeproof.checks.shapes import (
@@ -29,10 +29,9 @@ from nodeproof.checks.shapes import (
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE, condition_status
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Moment, words_in
-from nodeproof.model.pattern import PRESENT
+from nodeproof.model.pattern import PRESENT, Json
 from nodeproof.model.slack import Span
 
-Json = Any
 WRITE = "write"
 """What a repeated observation of a scenario's writer observes: the name of the object that it wrote."""
 _BOUNDED = ("next-of", "last-heartbeat")

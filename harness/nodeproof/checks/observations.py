@@ -7,23 +7,29 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.checks import moments, witnessed
-from nodeproof.checks.checks import Times, measures
-from nodeproof.checks.evidence import Undecided, require, watch_loss
-from nodeproof.checks.placing import Case, Measurement, compare
+from nodeproof.checks.checks import (
+    Args,
+    Case,
+    Measurement,
+    Times,
+    Undecided,
+    compare,
+    measures,
+    require,
+    watch_loss,
+)
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
-from nodeproof.model.pattern import fault, is_equal, is_unfounded, matches
+from nodeproof.model.pattern import Json, fault, is_equal, is_unfounded, matches
 from nodeproof.model.pod_log import STARTED
 from nodeproof.model.quantity import amount
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured
 
-Json = Any
-Args = Mapping[str, Json]
 _LONGEST_SHOWN = 200
 _ONE_PROCESS_S = 2.0
 """Largest difference between two readings of one process's start time: it is computed from whole seconds."""

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.checks import moments, shapes
-from nodeproof.checks.checks import Times, measures
-from nodeproof.checks.evidence import (
+from nodeproof.checks.checks import (
+    Args,
+    Case,
+    Measurement,
+    Times,
     Undecided,
     between,
     events_of_bursts,
+    indiscernible,
+    measures,
     moments_in,
     require,
     unfenced,
+    window_of,
 )
-from nodeproof.checks.placing import Case, Measurement, indiscernible, window_of
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, words_in
+from nodeproof.model.pattern import Json
 from nodeproof.model.slack import Span
 from nodeproof.model.verdict import Measured
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
-
-Json = Any
-Args = Mapping[str, Json]
 
 
 def _times(history: History, args: Args, *_: object) -> Times:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nodeproof.checks.checks import any_time, measures
-from nodeproof.checks.evidence import Undecided
-from nodeproof.checks.placing import Case, Measurement, compare
+from nodeproof.checks.checks import Case, Measurement, Undecided, any_time, compare, measures
 from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, words_in
+from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
 from nodeproof.model.verdict import Measured
 from nodeproof.model.window import WindowSpec, symbols_of
 
-Json = Any
-Args = Mapping[str, Json]
 KUBELET = "kubelet"
 _SETTINGS = ("settings", "kubelet-settings")
 NOTHING = float("-inf")

@@ -15,12 +15,11 @@ from nodeproof.checks.words import Word
 from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.model.history import Entry, History, Version
 from nodeproof.model.judgment import Moment
-from nodeproof.model.pattern import LISTED, matches, value_at
+from nodeproof.model.pattern import LISTED, Json, matches, value_at
 from nodeproof.model.pattern import fault as pattern_fault
 from nodeproof.model.pattern import paths as pattern_paths
 from nodeproof.model.slack import Span
 
-Json = Any
 Args = Mapping[str, Any]
 Parameters = ParamSpec("Parameters")
 

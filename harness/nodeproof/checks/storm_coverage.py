@@ -6,11 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nodeproof.checks.occasions import component_stopped_spans, cut_off_spans, nodes_by_name
+from nodeproof.checks.invariants import component_stopped_spans, cut_off_spans, nodes_by_name
 from nodeproof.model.cluster import condition_status
-from nodeproof.model.generator import combine, of_node, stopped
 from nodeproof.model.history import Entry, History, Version
-from nodeproof.model.schedule import COMPONENTS, TAINT_KEY, Combination, Step
+from nodeproof.model.schedule import COMPONENTS, TAINT_KEY, Combination, Step, combine, of_node, stopped
 from nodeproof.model.slack import Span
 
 

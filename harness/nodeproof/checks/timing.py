@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodeproof.checks import heartbeats, moments
-from nodeproof.checks.checks import Times, any_time, measures
-from nodeproof.checks.evidence import Undecided, find_event, moments_in, recorded_span, require
-from nodeproof.checks.placing import Case, Measurement, window_of
+from nodeproof.checks.checks import (
+    Args,
+    Case,
+    Measurement,
+    Times,
+    Undecided,
+    any_time,
+    find_event,
+    measures,
+    moments_in,
+    recorded_span,
+    require,
+    window_of,
+)
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History, fence
@@ -19,9 +29,6 @@ from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span, longest_slack_s
 from nodeproof.model.verdict import Measured
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
-
-Json = Any
-Args = Mapping[str, Json]
 
 
 def _after_times(history: History, args: Args, configuration: Configuration) -> Times:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nodeproof.model.judgment import Check, Moment, Observation
+from nodeproof.model.pattern import Json
 from nodeproof.model.window import WindowSpec
 
-Json = Any
 Args = Mapping[str, Any]
 T = TypeVar("T")
 _STORED = {kind.__name__: kind.from_json for kind in (Moment, Observation, WindowSpec)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from nodeproof.checks.occasions import FOR_EVER, unreachable_toleration_s
+from nodeproof.checks.invariants import FOR_EVER, unreachable_toleration_s
 from nodeproof.existing import inspection, marks
 from nodeproof.existing.inspection import Inspection
 from nodeproof.existing.inventory import Inventory

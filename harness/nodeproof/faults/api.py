@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import ClassVar, Literal
+from typing import Literal
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.units import UnitDown
@@ -234,6 +234,22 @@ class DeleteNode(NodeObjectFault):
         return any(owner["uid"] == node["metadata"]["uid"] for owner in owners)
 
 
+@dataclass(frozen=True)
+class Denied:
+    """Updates of one object by one user, and an example of them.
+
+    `user` is the user and its groups, `rule` the API group and resource as in a policy, `body` the example,
+    and `command` the arguments of kubectl that send it. `allows` is true for requests about other objects.
+    """
+
+    subject: str
+    user: Sequence[str]
+    rule: Mapping[str, Json]
+    body: Json
+    command: Sequence[str]
+    allows: str = "false"
+
+
 class Denial(ApiFault):
     """A ValidatingAdmissionPolicy that denies one user the updates of one object; healing deletes it.
 
@@ -242,32 +258,11 @@ class Denial(ApiFault):
 
     what: str
     """What is denied, as in the name of the policy."""
-    update_command: ClassVar[Sequence[str]] = _APPLY
-    """The command by which the user may update the object."""
 
     @property
     @abstractmethod
-    def subject(self) -> str:
-        """The name of the object."""
-
-    @property
-    @abstractmethod
-    def user(self) -> Sequence[str]:
-        """The user, and its groups."""
-
-    @property
-    @abstractmethod
-    def rule(self) -> Mapping[str, Json]:
-        """The API group and resource of the object, as in the policy."""
-
-    @abstractmethod
-    def update(self) -> tuple[Json, Sequence[str]]:
-        """Return the body of an update of the object, and options of its command."""
-
-    @property
-    def condition(self) -> str:
-        """The expression that is true for requests that the policy does not deny."""
-        return f"request.userInfo.username != {json.dumps(self.user[0])}"
+    def denied(self) -> Denied:
+        """The updates that the policy denies."""
 
     def available(self, machine: Shell) -> str:
         """Require an update that is allowed now, and an API server with admission policies (since 1.30)."""
@@ -279,7 +274,7 @@ class Denial(ApiFault):
 
     def inject(self, machine: Shell) -> None:
         """Create the policy and its binding, or leave them as they are."""
-        documents = "\n".join(json.dumps(body) for body in (self._policy_body(), self._binding_body()))
+        documents = "\n".join(map(json.dumps, self._documents()))
         self.kubectl(machine, "apply", "--filename=-", stdin=documents)
 
     def heal(self, machine: Shell) -> None:
@@ -300,34 +295,30 @@ class Denial(ApiFault):
     def _policy(self) -> str:
         return f"nodeproof-{self.what}-{self.id}"
 
-    def _policy_body(self) -> Json:
-        rule = {**self.rule, "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
-        message = f"nodeproof refuses {self.what} of {self.subject}"
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": self._policy},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": [rule]},
-                "validations": [{"expression": self.condition, "message": message}],
-            },
+    def _documents(self) -> Sequence[Json]:
+        """Return the policy and its binding."""
+        denied = self.denied
+        rule = {**denied.rule, "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
+        message = f"nodeproof refuses {self.what} of {denied.subject}"
+        condition = f"request.userInfo.username != {json.dumps(denied.user[0])} || {denied.allows}"
+        policy = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": condition, "message": message}],
         }
-
-    def _binding_body(self) -> Json:
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": self._policy},
-            "spec": {"policyName": self._policy, "validationActions": ["Deny"]},
-        }
+        binding = {"policyName": self._policy, "validationActions": ["Deny"]}
+        common = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": self._policy}}
+        return (
+            {**common, "kind": "ValidatingAdmissionPolicy", "spec": policy},
+            {**common, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
+        )
 
     def _update(self, machine: Shell) -> CommandResult:
         """Send an update as the user, as a dry run; read nothing first, as a node may not."""
-        (user, *groups), (body, options) = self.user, self.update()
+        denied, (user, *groups) = self.denied, self.denied.user
         identity = [f"--as={user}", *(f"--as-group={group}" for group in groups)]
-        argv = ["kubectl", *self.update_command, *identity, "--dry-run=server", *options]
-        return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(body))
+        argv = ["kubectl", *denied.command, *identity, "--dry-run=server"]
+        return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(denied.body))
 
 
 @dataclass(frozen=True)
@@ -347,25 +338,16 @@ class DenyUpdates(NodeObjectFault, Denial):
         return [cls("", kinds[what], id=fault_id) for what, fault_id in denied_on(machine) if what in kinds]
 
     @property
-    def subject(self) -> str:
-        return self.target
-
-    @property
-    def user(self) -> Sequence[str]:
-        return (f"system:node:{self.target}", "system:nodes")
-
-    @property
-    def rule(self) -> Mapping[str, Json]:
-        return _NODE_RULES[self.what]
-
-    def update(self) -> tuple[Json, Sequence[str]]:
+    def denied(self) -> Denied:
         meta: Json = {"name": self.target}
-        if self.what == "status":
-            return {**_NODE_UPDATES[self.what], "metadata": meta}, ("--subresource=status",)
-        meta["annotations"] = {"nodeproof.dev/probe": self.id}
+        if self.what != "status":
+            meta["annotations"] = {"nodeproof.dev/probe": self.id}
         if self.what == "lease":
             meta["namespace"] = LEASE_NAMESPACE
-        return {**_NODE_UPDATES[self.what], "metadata": meta}, ()
+        user = (f"system:node:{self.target}", "system:nodes")
+        body = {**_NODE_UPDATES[self.what], "metadata": meta}
+        options = ("--subresource=status",) if self.what == "status" else ()
+        return Denied(self.target, user, _NODE_RULES[self.what], body, (*_APPLY, *options))
 
 
 @dataclass(frozen=True)
@@ -377,8 +359,6 @@ class DenyElection(Denial):
     """
 
     name = "election-refused"
-    # It may update the Lease, and not patch it (plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go).
-    update_command = ("replace", "--validate=false", "--filename=-")
     what = ELECTION
     component: str
 
@@ -391,25 +371,14 @@ class DenyElection(Denial):
         return (self.component,)
 
     @property
-    def subject(self) -> str:
-        return self.component
-
-    @property
-    def user(self) -> Sequence[str]:
-        return (f"system:{self.component}",)
-
-    @property
-    def condition(self) -> str:
-        return f"{super().condition} || request.name != {json.dumps(self.component)}"
-
-    @property
-    def rule(self) -> Mapping[str, Json]:
-        return _LEASES
-
-    def update(self) -> tuple[Json, Sequence[str]]:
+    def denied(self) -> Denied:
         annotations = {"nodeproof.dev/probe": self.id}
         meta = {"name": self.component, "namespace": "kube-system", "annotations": annotations}
-        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}, ()
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
+        # It may update the Lease, and not patch it (bootstrappolicy/policy.go in plugin/pkg/auth/authorizer).
+        command = ("replace", "--validate=false", "--filename=-")
+        other = f"request.name != {json.dumps(self.component)}"
+        return Denied(self.component, (f"system:{self.component}",), _LEASES, body, command, other)
 
 
 def denied_on(machine: Shell) -> Sequence[tuple[str, str]]:

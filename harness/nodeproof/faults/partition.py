@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -19,7 +19,6 @@ _ANSWERS: Mapping[Answer, Sequence[str]] = {
     "reject": ("meta l4proto tcp {match} reject with tcp reset", "{match} reject"),
 }
 _DIAL_TIMEOUT_S = 0.4
-_KUBELET_PORT, _PEER_PORT = "10250", "2380"
 # Dial all at once; a refusal is an answer. Silence is the status of a timeout, or no route.
 _SILENT = f"""
 for address; do
@@ -53,10 +52,6 @@ class TableFault(Fault):
     @abstractmethod
     def rules(self, machine: Shell) -> Iterator[str]:
         """Yield the commands that fill the table."""
-
-    def silent(self, machine: Shell, port: str, addresses: Iterable[str]) -> set[str]:
-        """Return the addresses that do not answer a dial by a machine. Raises MachineError."""
-        return set(self.run(machine, ["bash", "-c", _SILENT, port, *addresses]).split())
 
     @property
     def table(self) -> str:
@@ -118,8 +113,33 @@ class Partition(TableFault):
                     yield f"add rule inet {self.table} {hook} {verdict.format(match=match)}"
 
 
+class SilenceFault(TableFault):
+    """A table that silences all machines of a mapping of names to addresses, and nothing else."""
+
+    port: ClassVar[str]
+    """A port that each of them serves."""
+
+    @property
+    @abstractmethod
+    def silenced(self) -> Mapping[str, str]:
+        """The addresses of the silenced machines, by name."""
+
+    def available(self, machine: Shell) -> str:
+        return super().available(machine) if self.silenced else f"{self.name}: nothing to cut off"
+
+    def is_injected(self, machine: Machine) -> bool:
+        return self._silent(machine) == set(self.silenced.values())
+
+    def is_healed(self, machine: Machine) -> bool:
+        return not self._silent(machine)
+
+    def _silent(self, machine: Shell) -> set[str]:
+        """Return the addresses that do not answer a dial by a machine. Raises MachineError."""
+        return set(self.run(machine, ["bash", "-c", _SILENT, self.port, *self.silenced.values()]).split())
+
+
 @dataclass(frozen=True)
-class Outage(TableFault):
+class Outage(SilenceFault):
     """Loss of all traffic between the control plane and `nodes`, by one nftables table; healing deletes it.
 
     All nodes are cut off at the same instant. `nodes` maps names to data addresses.
@@ -128,6 +148,7 @@ class Outage(TableFault):
     name = "outage"
     places = ("control-plane",)
     prefix = "nodeproof_outage"
+    port = "10250"
     node: str = field(default=CONTROL_PLANE, init=False)
     nodes: Mapping[str, str]
 
@@ -139,14 +160,9 @@ class Outage(TableFault):
     def affected_nodes(self) -> Sequence[str]:
         return tuple(self.nodes)
 
-    def available(self, machine: Shell) -> str:
-        return super().available(machine) if self.nodes else "an outage needs at least one node"
-
-    def is_injected(self, machine: Machine) -> bool:
-        return self._silent(machine) == set(self.nodes.values())
-
-    def is_healed(self, machine: Machine) -> bool:
-        return not self._silent(machine)
+    @property
+    def silenced(self) -> Mapping[str, str]:
+        return self.nodes
 
     def rules(self, machine: Shell) -> Iterator[str]:
         del machine
@@ -160,13 +176,9 @@ class Outage(TableFault):
         for passes, side in (("iifname", "daddr"), ("oifname", "saddr")):
             yield f'add rule inet {self.table} forward {passes} "{PLANE_BRIDGE}" ip {side} @cut drop'
 
-    def _silent(self, machine: Machine) -> set[str]:
-        """Return the addresses of the nodes that do not answer a dial from the control plane's side."""
-        return self.silent(machine, _KUBELET_PORT, self.nodes.values())
-
 
 @dataclass(frozen=True)
-class PeerPartition(TableFault):
+class PeerPartition(SilenceFault):
     """Cut between the control plane `node` and its `peers`, by an nftables table; healing deletes it.
 
     The balancer and the nodes still reach it. `peers` maps names of control planes to addresses. The fault
@@ -177,20 +189,16 @@ class PeerPartition(TableFault):
     places = ("plane",)
     ends_with_power = True
     prefix = "nodeproof_peers"
+    port = "2380"
     peers: Mapping[str, str]
 
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[PeerPartition]:
         return [cls(machine.name, {}, id=fault_id) for fault_id in cls.ids_on(machine)]
 
-    def available(self, machine: Shell) -> str:
-        return super().available(machine) if self.peers else "a partition needs at least one peer"
-
-    def is_injected(self, machine: Machine) -> bool:
-        return self._silent(machine) == set(self.peers.values())
-
-    def is_healed(self, machine: Machine) -> bool:
-        return not self._silent(machine)
+    @property
+    def silenced(self) -> Mapping[str, str]:
+        return self.peers
 
     def rules(self, machine: Shell) -> Iterator[str]:
         del machine
@@ -198,7 +206,3 @@ class PeerPartition(TableFault):
         for hook, side in (("input", "saddr"), ("output", "daddr")):
             yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
             yield f"add rule inet {self.table} {hook} ip {side} {{ {addresses} }} drop"
-
-    def _silent(self, machine: Machine) -> set[str]:
-        """Return the addresses of the peers whose etcd does not answer a dial."""
-        return self.silent(machine, _PEER_PORT, self.peers.values())

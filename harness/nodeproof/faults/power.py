@@ -23,6 +23,12 @@ class PowerFault(Fault):
         for action in self.healing:
             machine.power(action)
 
+    def is_injected(self, machine: Machine) -> bool:
+        return machine.is_powered() and is_silent(machine)
+
+    def is_healed(self, machine: Machine) -> bool:
+        return has_booted(machine)
+
 
 @dataclass(frozen=True)
 class PowerOff(PowerFault):
@@ -40,9 +46,6 @@ class PowerOff(PowerFault):
     def is_injected(self, machine: Machine) -> bool:
         return is_silent(machine) and not machine.is_powered()
 
-    def is_healed(self, machine: Machine) -> bool:
-        return has_booted(machine)
-
 
 @dataclass(frozen=True)
 class Reset(PowerFault):
@@ -59,12 +62,6 @@ class Reset(PowerFault):
     # A machine whose reset was under way may only lack power.
     healing = ("thaw", "on")
 
-    def is_injected(self, machine: Machine) -> bool:
-        return machine.is_powered() and is_silent(machine)
-
-    def is_healed(self, machine: Machine) -> bool:
-        return has_booted(machine)
-
 
 @dataclass(frozen=True)
 class Freeze(PowerFault):
@@ -77,9 +74,6 @@ class Freeze(PowerFault):
     places = ("node", "component", "plane")
     injection = "freeze"
     healing = ("thaw",)
-
-    def is_injected(self, machine: Machine) -> bool:
-        return machine.is_powered() and is_silent(machine)
 
     def is_healed(self, machine: Machine) -> bool:
         return is_up(machine)

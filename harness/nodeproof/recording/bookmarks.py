@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodeproof.cluster.api import Api
 from nodeproof.cluster.resources import RESOURCES
-from nodeproof.model.history import Entry, History, clean, fence
+from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation
 from nodeproof.model.pattern import Json
-from nodeproof.model.problem import Problem
-from nodeproof.recording.recorder import follow
+from nodeproof.recording.recorder import LiveHistory, state_of
 
 START_TIMEOUT_S = 15.0
 FENCE_S = 8
@@ -25,7 +22,7 @@ _NEVER_SILENT_S = 600.0
 """A watch without events may be idle; the server ends it."""
 
 
-class ReadOnlyRecording:
+class ReadOnlyRecording(LiveHistory):
     """A live History without sentinels. Use it as a context manager; `fence` ends the observation.
 
     Stalls of this host and steps of its clock are not recorded: Leases are timed by their nodes' clocks, and
@@ -49,15 +46,9 @@ class ReadOnlyRecording:
         observed_s: float,
         wall_offset_s: float,
     ) -> None:
-        self._api = api
+        super().__init__(api, path, resources, _NEVER_SILENT_S)
         self._observed_s = observed_s
         self._opened_t = 0.0
-        self._resources = resources
-        self._entries: list[Entry] = []
-        self._changed = threading.Condition()
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._out = path.open("a", buffering=1)
         self._begun: dict[str, Json] = {
             "wall_offset_s": wall_offset_s,
             "nodes": list(nodes),
@@ -65,17 +56,8 @@ class ReadOnlyRecording:
         }
 
     def __enter__(self) -> ReadOnlyRecording:
-        self._append("begun", **self._begun)
-        live = threading.Semaphore(0)
-        for resource in self._resources:
-            watch = (resource, RESOURCES[resource].path, self._receive, live.release)
-            self._start(partial(follow, self._api, *watch, self._stopping, _NEVER_SILENT_S))
-        deadline_t = time.monotonic() + START_TIMEOUT_S
-        for _resource in self._resources:
-            if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
-                self._end()
-                reason = f"no watch of {' and '.join(self._resources)} within {START_TIMEOUT_S:g} s"
-                raise Problem(reason, "API server", "see `nodeproof audit --rbac`, and any proxy in between")
+        self.append("begun", **self._begun)
+        self._open_watches(START_TIMEOUT_S, "see `nodeproof audit --rbac`, and any proxy in between")
         self._opened_t = time.monotonic()
         return self
 
@@ -84,13 +66,13 @@ class ReadOnlyRecording:
 
     def _end(self) -> None:
         self._stopping.set()
-        self._append("ended")
+        self.append("ended")
         with self._changed:
             self._out.close()
 
     def observe(self, observation: Observation, requested_t: float) -> None:
         """Write down an observation of a LIST that was requested at `requested_t` (s)."""
-        self._append("observed", **observation.to_json(), value=observation.value, asked_t=requested_t)
+        self.append("observed", **observation.to_json(), value=observation.value, asked_t=requested_t)
 
     def fence(self) -> tuple[Mapping[str, Sequence[Json]], float]:
         """Observe to the end, take a quorum LIST of each resource, and wait until the watches have caught up.
@@ -100,7 +82,7 @@ class ReadOnlyRecording:
         self._wait_until(self._opened_t + self._observed_s)
         began_t = round(time.monotonic(), 6)
         listings = {name: self._api.get(RESOURCES[name].path) for name in self._resources}
-        listed = {name: _state(listing) for name, listing in listings.items()}
+        listed = {name: state_of(listing) for name, listing in listings.items()}
         deadline_t = self._opened_t + self._observed_s + _LATEST_BOOKMARK_S
         while not self._has_passed(Entry(began_t, "fence", {"listed": listed})):
             if time.monotonic() > deadline_t:
@@ -110,13 +92,8 @@ class ReadOnlyRecording:
         for name, state in listed.items():
             passed_t = history.passed_t(name, int(state["rv"]))
             state["received"] = 0 if passed_t is None else history.received(name, passed_t)
-        self._append("fence", began_t, listed=listed)
+        self.append("fence", began_t, listed=listed)
         return {name: listing["items"] for name, listing in listings.items()}, began_t
-
-    def history(self) -> History:
-        """Return all entries up to now."""
-        with self._changed:
-            return History.of(self._entries)
 
     def _wait_until(self, t: float) -> None:
         self._stopping.wait(max(0.0, t - time.monotonic()))
@@ -124,25 +101,3 @@ class ReadOnlyRecording:
     def _has_passed(self, last: Entry) -> bool:
         with self._changed:
             return fence(History.of([*self._entries, last])).passed
-
-    def _start(self, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
-    def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
-        self._append(kind, t, **data)
-
-    def _append(self, kind: str, t: float | None = None, **data: Json) -> None:
-        entry, line = clean(Entry(round(time.monotonic() if t is None else t, 6), kind, data))
-        with self._changed:
-            if self._out.closed:
-                return
-            self._entries.append(entry)
-            self._out.write(line + "\n")
-            self._changed.notify_all()
-
-
-def _state(listing: Mapping[str, Json]) -> dict[str, Json]:
-    objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
-    return {"rv": listing["metadata"]["resourceVersion"], "objects": objects}

@@ -8,8 +8,9 @@ import json
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -172,71 +173,30 @@ def events_end(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-class Recording:
-    """A live History. Use it as a context manager; its exit fences and ends the recording."""
+def state_of(listing: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the resourceVersion of a LIST and of its objects, by uid, as a fence stores them."""
+    objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
+    return {"rv": listing["metadata"]["resourceVersion"], "objects": objects}
 
-    def __init__(self, api: Api, path: Path, context: RecordingContext) -> None:
+
+class LiveHistory(ABC):
+    """A History that grows in memory and on disk, by the watches of some resources.
+
+    Args:
+        api: The API server.
+        path: The file of the history.
+        resources: The watched resources.
+        silence_timeout_s: Silence (s) after which a watch counts as broken.
+    """
+
+    def __init__(self, api: Api, path: Path, resources: Sequence[str], silence_timeout_s: float) -> None:
         self.path = path
-        self._api = api
-        self._context = context
+        self._api, self._resources, self._silence_timeout_s = api, resources, silence_timeout_s
         self._entries: list[Entry] = []
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._deliveries: dict[str, dict[str, float]] = {resource: {} for resource in context.resources}
-        self._fold, self._folded_count = Fold(), 0
-        self._sentinel_count = 0
-        self._break_counts: Counter[str] = Counter()
-        self._measurements: deque[Entry] = deque(maxlen=_MOST_MEASURED)
-        self._clocks = NodeClocks(context.nodes, context.read_clock, self.append, self._stopping)
-        self._name = uuid.uuid4().hex[:8]
         self._out = path.open("a", buffering=1)
-        self._wall = WallClock(self.append)
-        self._machine_events = MachineEvents(context.machine_events, context.machine_events_at)
-
-    def __enter__(self) -> Recording:
-        first_entry: dict[str, Json] = {
-            "wall_offset_s": self._wall.offset_s,
-            "nodes": list(self._context.nodes),
-            "sentinel_node": self._context.sentinel_node,
-        }
-        self.append("begun", **first_entry)
-        live = threading.Semaphore(0)
-        for resource in self._context.resources:
-            broke = partial(self._count_break, resource)
-            watch = (resource, RESOURCES[resource].path, self._receive, live.release)
-            follow_it = partial(follow, self._api, *watch, self._stopping, SILENCE_TIMEOUT_S, broke)
-            self._start_thread(follow_it, resource=resource)
-        deadline_t = time.monotonic() + START_TIMEOUT_S
-        for _resource in self._context.resources:
-            if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
-                self._end()
-                reason = f"no watch of all resources within {START_TIMEOUT_S:g} s"
-                raise Problem(reason, "recording", "see the log of kube-apiserver")
-        self._start_thread(self._send_sentinels)
-        period_s = self._context.sentinel_period_s
-        self._start_thread(partial(measure_stalls, self.append, self._stopping, period_s, self._wall.look))
-        self._clocks.read_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        try:
-            self._clocks.read_all()
-            self._fence()
-        finally:
-            self._end()
-
-    def _end(self) -> None:
-        """Stop the threads and close the file."""
-        self._stopping.set()
-        self._wake_watches()
-        for thread in self._threads:
-            thread.join(timeout=2)
-        gc.unfreeze()
-        self._read_machine_events()
-        self._wall.look()
-        self.append("ended", wall_offset_s=self._wall.offset_s)
-        self._out.close()
 
     def append(self, kind: str, t: float | None = None, **data: Json) -> None:
         """Write one entry, by default at the present time.
@@ -253,15 +213,118 @@ class Recording:
             if self._out.closed:
                 return
             self._entries.append(entry)
-            if kind in _MEASURES:
-                self._measurements.append(entry)
+            self._keep(entry)
             self._out.write(line + "\n")
             self._changed.notify_all()
+
+    def _keep(self, entry: Entry) -> None:
+        """Use an entry that is being appended; by default, nothing else does."""
+        del entry
 
     def history(self) -> History:
         """Return all entries up to now."""
         with self._changed:
             return History.of(self._entries)
+
+    def _open_watches(self, timeout_s: float, next_step: str) -> None:
+        """Start to follow all resources, and wait until each is watched. Raises Problem."""
+        live = threading.Semaphore(0)
+        for resource in self._resources:
+            broke = partial(self._count_break, resource)
+            watch = (resource, RESOURCES[resource].path, self._receive, live.release)
+            follow_it = partial(follow, self._api, *watch, self._stopping, self._silence_timeout_s, broke)
+            self._start_thread(follow_it, resource=resource)
+        deadline_t = time.monotonic() + timeout_s
+        for _resource in self._resources:
+            if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
+                self._end()
+                message = f"no watch of {' and '.join(self._resources)} within {timeout_s:g} s"
+                raise Problem(message, "API server", next_step)
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Stop the threads and close the file."""
+
+    def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
+        """Write an entry of a watch."""
+        self.append(kind, t, **data)
+
+    def _count_break(self, resource: str) -> None:
+        """Note that a watch broke, before it can resume; by default, nothing does."""
+        del resource
+
+    def _start_thread(self, target: Callable[[], None], **about: str) -> None:
+        """Run a function in a thread, and record an error that ends it: `about` is no longer observed."""
+
+        def run() -> None:
+            try:
+                target()
+            except Exception as error:
+                self._record_broken(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR], about)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _record_broken(self, error: str, about: Mapping[str, str]) -> None:
+        """Record the end of a thread; for a watch also a gap from now on."""
+        now_t = time.monotonic()
+        self.append("broken", now_t, error=error, **about)
+        if "resource" in about:
+            self._receive("gap", now_t, {"resource": about["resource"], "since": now_t, "reason": error})
+
+
+class Recording(LiveHistory):
+    """A live History. Use it as a context manager; its exit fences and ends the recording."""
+
+    def __init__(self, api: Api, path: Path, context: RecordingContext) -> None:
+        super().__init__(api, path, context.resources, SILENCE_TIMEOUT_S)
+        self._context = context
+        self._deliveries: dict[str, dict[str, float]] = {resource: {} for resource in context.resources}
+        self._fold, self._folded_count = Fold(), 0
+        self._sentinel_count = 0
+        self._break_counts: Counter[str] = Counter()
+        self._measurements: deque[Entry] = deque(maxlen=_MOST_MEASURED)
+        self._clocks = NodeClocks(context.nodes, context.read_clock, self.append, self._stopping)
+        self._name = uuid.uuid4().hex[:8]
+        self._wall = WallClock(self.append)
+        self._machine_events = MachineEvents(context.machine_events, context.machine_events_at)
+
+    def __enter__(self) -> Recording:
+        first_entry: dict[str, Json] = {
+            "wall_offset_s": self._wall.offset_s,
+            "nodes": list(self._context.nodes),
+            "sentinel_node": self._context.sentinel_node,
+        }
+        self.append("begun", **first_entry)
+        self._open_watches(START_TIMEOUT_S, "see the log of kube-apiserver")
+        self._start_thread(self._send_sentinels)
+        period_s = self._context.sentinel_period_s
+        self._start_thread(partial(measure_stalls, self.append, self._stopping, period_s, self._wall.look))
+        self._clocks.read_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            self._clocks.read_all()
+            self._fence()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._stopping.set()
+        self._wake_watches()
+        for thread in self._threads:
+            thread.join(timeout=2)
+        gc.unfreeze()
+        self._read_machine_events()
+        self._wall.look()
+        self.append("ended", wall_offset_s=self._wall.offset_s)
+        self._out.close()
+
+    def _keep(self, entry: Entry) -> None:
+        if entry.kind in _MEASURES:
+            self._measurements.append(entry)
 
     def measured(self, seconds: float) -> History:
         """Return the sentinels and stalls of the last `seconds`."""
@@ -375,29 +438,9 @@ class Recording:
             and self._is_back(entry.data["value"])
         ]
 
-    def _start_thread(self, target: Callable[[], None], **about: str) -> None:
-        """Run a function in a thread, and record an error that ends it: `about` is no longer observed."""
-
-        def run() -> None:
-            try:
-                target()
-            except Exception as error:
-                self._record_broken(f"{type(error).__name__}: {error}"[:_LONGEST_ERROR], about)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        self._threads.append(thread)
-
-    def _record_broken(self, error: str, about: Mapping[str, str]) -> None:
-        """Record the end of a thread; for a watch also a gap from now on."""
-        now_t = time.monotonic()
-        self.append("broken", now_t, error=error, **about)
-        if "resource" in about:
-            self._receive("gap", now_t, {"resource": about["resource"], "since": now_t, "reason": error})
-
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
         """Write an event, then wake the threads that wait for its sentinel."""
-        self.append(kind, t, **data)
+        super()._receive(kind, t, data)
         if kind != "watch":
             self._count_break(data["resource"])
             return
@@ -488,7 +531,7 @@ class Recording:
             history = self.history()
             listed = {
                 resource: {
-                    **self._list(RESOURCES[resource].path),
+                    **state_of(self._api.get(RESOURCES[resource].path)),
                     "received": history.received(resource, self._deliveries[resource].get(value, began_t)),
                 }
                 for resource in self._context.resources
@@ -505,11 +548,6 @@ class Recording:
                 FENCE_TIMEOUT_S,
             )
         self.append("fence", began_t, sentinels=sentinels, listed=listed)
-
-    def _list(self, path: str) -> Mapping[str, Json]:
-        listing = self._api.get(path)
-        objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
-        return {"rv": listing["metadata"]["resourceVersion"], "objects": objects}
 
     def _read_machine_events(self) -> None:
         """Add the lab's new machine events."""

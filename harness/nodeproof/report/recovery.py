@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from nodeproof.checks import heartbeats
-from nodeproof.checks.occasions import unreachable_toleration_s
+from nodeproof.checks.invariants import unreachable_toleration_s
 from nodeproof.model.cluster import Configuration, condition, condition_status, select_fields
 from nodeproof.model.history import History, Version
 from nodeproof.model.pattern import Json

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from nodeproof.checks import heartbeats, moments
-from nodeproof.checks.evidence import Undecided, between, moments_in
+from nodeproof.checks.checks import Undecided, between, moments_in
 from nodeproof.model.cluster import condition_status
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version, fence
 from nodeproof.model.judgment import Judgment, Moment

@@ -1,10 +1,7 @@
 """What a recording must show: `claim(ID).expect_later(checks.shows(answer, {"status": 200}))`."""
 
-from nodeproof.checks.endpoint_invariants import *
 from nodeproof.checks.invariants import *
 from nodeproof.checks.observations import *
-from nodeproof.checks.pod_invariants import *
-from nodeproof.checks.recovery import *
 from nodeproof.checks.repeated import *
 from nodeproof.checks.settings import *
 from nodeproof.checks.timing import *

@@ -33,15 +33,14 @@ from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
-from nodeproof.probes.probe import Probe, Sample
+from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.abort import Aborted
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Injection
 from nodeproof.scenario.node import Node
-from nodeproof.sources.logs import WitnessMessages
-from nodeproof.sources.source import Source, SourceContext
+from nodeproof.sources import Source, SourceContext, WitnessMessages
 from nodeproof.waiting import OnWait, ignore_wait, wait_until
 
 _FREEZE_STEPS = ("frozen", "thawed")

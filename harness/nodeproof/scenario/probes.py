@@ -14,12 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nodeproof.entry_points import WithPlugins
-from nodeproof.probes.api import *
-from nodeproof.probes.component import *
-from nodeproof.probes.machine import *
-from nodeproof.probes.machine import INHIBITORS, SWAP_LIMIT
-from nodeproof.probes.probe import Probe
-from nodeproof.probes.volume import *
+from nodeproof.probes import *
+from nodeproof.probes import INHIBITORS, SWAP_LIMIT, Probe
 from nodeproof.scenario.lab import STATUS
 
 

@@ -3,6 +3,4 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.sources.audit import Audit, audit
-from nodeproof.sources.calls import CloudCalls, VolumeCalls
-from nodeproof.sources.logs import Journal, Log
+from nodeproof.sources import Audit, CloudCalls, Journal, Log, VolumeCalls, audit

@@ -7,6 +7,6 @@ from nodeproof.faults import Fault
 from nodeproof.labs.base.spec import Shape
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.model.judgment import Check, Moment, Observation
-from nodeproof.probes.probe import Probe
+from nodeproof.probes import Probe
 from nodeproof.safety.injector import Injection
 from nodeproof.scenario.expectations import Expectation

@@ -26,7 +26,7 @@ FaultFactory = Callable[[str], "Fault"]
 _COMMON_KEYS = ("fault", "id", "node")
 """The keys in the data of every fault."""
 _ACTING_NAMES = ("actions", "probes", "sources")
-_ACTING = tuple(f"nodeproof.{name}." for name in _ACTING_NAMES)
+_ACTING = tuple(f"nodeproof.{name}" for name in _ACTING_NAMES)
 """The modules of words that change a cluster, or read more of it than its API shows."""
 SKEWED_AREAS = frozenset(
     {"eviction", "graceful-shutdown", "heartbeat", "priority-shutdown", "swap", "taints"}
@@ -174,39 +174,36 @@ def _check_constructor(constructor: Callable[..., Fault]) -> None:
 
 def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | None:
     """Return why this scenario can't prove anything here (code and reason), or None if it can."""
+    profile = needs(item).profile
+    if profile and profile != options.profile:
+        return "scaled", f"it proves something in profile {profile} only, this is {options.profile}"
+    missing = next(filter(None, (_lacks(item, options), _lacks_size(needs(item), options))), "")
+    return ("lab-lacks", missing) if missing else None
+
+
+def _lacks_size(needs: Needs, options: Options) -> str:
+    """Return what the lab of these options lacks in nodes and zones, or an empty string."""
     from nodeproof.labs.kinds import kind_named
 
-    requirements = needs(item)
-    if requirements.profile and requirements.profile != options.profile:
-        return (
-            "scaled",
-            f"it proves something in profile {requirements.profile} only, this is {options.profile}",
-        )
-    missing = _lacks(item, options)
-    if missing:
-        return "lab-lacks", missing
-    unset = _unset_option(item, requirements, options)
-    if unset:
-        return "lab-lacks", unset
-    if options.zone and requirements.is_alone:
-        return "lab-lacks", "it needs a lab to itself: leave the zone out, and -n"
-    lab, most_nodes = size(requirements, options), kind_named(options.kind).limits.nodes
+    lab, most_nodes = size(needs, options), kind_named(options.kind).limits.nodes
+    if options.zone and needs.is_alone:
+        return "it needs a lab to itself: leave the zone out, and -n"
     if lab.nodes > most_nodes:
-        return "lab-lacks", f"it needs {lab.nodes} nodes, a {options.kind} lab has at most {most_nodes}"
-    if requirements.spread != lab.spread:
-        sizes = ", ".join(str(nodes) for nodes in requirements.spread)
-        return "lab-lacks", f"it needs zones of {sizes} nodes: leave out --nodes, --zones and the lab's name"
-    if requirements.zones > lab.zones:
-        return "lab-lacks", f"it needs {requirements.zones} zones, the lab has {lab.zones}: use --zones"
-    if requirements.faulted and not requirements.radius and lab.nodes < 2 * lab.zones:
-        return "lab-lacks", "a zone of one node would lose its only one: use --nodes"
-    if requirements.nodes > lab.nodes:
-        return "lab-lacks", f"it needs {requirements.nodes} nodes, the lab has {lab.nodes}: use --nodes"
-    return None
+        return f"it needs {lab.nodes} nodes, a {options.kind} lab has at most {most_nodes}"
+    if needs.spread != lab.spread:
+        sizes = ", ".join(map(str, needs.spread))
+        return f"it needs zones of {sizes} nodes: leave out --nodes, --zones and the lab's name"
+    if needs.zones > lab.zones:
+        return f"it needs {needs.zones} zones, the lab has {lab.zones}: use --zones"
+    if needs.faulted and not needs.radius and lab.nodes < 2 * lab.zones:
+        return "a zone of one node would lose its only one: use --nodes"
+    if needs.nodes > lab.nodes:
+        return f"it needs {needs.nodes} nodes, the lab has {lab.nodes}: use --nodes"
+    return ""
 
 
 def _lacks(item: pytest.Item, options: Options) -> str:
-    """Return what this kind of lab lacks for a scenario, or an empty string."""
+    """Return what a lab of this kind and these options lacks for a scenario, or an empty string."""
     from nodeproof.labs.kinds import kind_named
 
     kind = kind_named(options.kind)
@@ -214,7 +211,14 @@ def _lacks(item: pytest.Item, options: Options) -> str:
     if missing:
         return f"a {options.kind} lab has no {missing}"
     refused = _refused_by_owner(item, kind.only_faults)
-    return f"it uses {refused}, which is not allowed on somebody's own cluster" if refused else ""
+    if refused:
+        return f"it uses {refused}, which is not allowed on somebody's own cluster"
+    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
+        return "it upgrades the control plane: use --upgrade-to"
+    control_planes = needs(item).control_planes
+    if control_planes > options.overrides.control_planes:
+        return f"it needs {control_planes} control planes: use --control-planes"
+    return ""
 
 
 def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> str:
@@ -233,15 +237,6 @@ def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> 
     for module in _ACTING_NAMES:
         used += [f"{module}.{name}" for name in attributes_used(item.function, module)]
     return ", ".join(dict.fromkeys(used))
-
-
-def _unset_option(item: pytest.Item, requirements: Needs, options: Options) -> str:
-    """Return what a scenario needs of its lab that an option determines; empty if nothing is missing."""
-    if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
-        return "it upgrades the control plane: use --upgrade-to"
-    if requirements.control_planes > options.overrides.control_planes:
-        return f"it needs {requirements.control_planes} control planes: use --control-planes"
-    return ""
 
 
 def is_large(needs: Needs, options: Options) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,10 +43,10 @@ from nodeproof.model.overrides import (
     suffix,
     without_source,
 )
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report.plain import counted
 
-Json = Any
 ANY = "any"
 _MARKED = 2
 """Marked nodes that a run needs."""

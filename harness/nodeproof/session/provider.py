@@ -445,25 +445,7 @@ def _record_nothing(*_args: object, **_kwargs: object) -> None:
     """Ignore the injector's steps: each recording describes the standing faults when it begins."""
 
 
-@dataclass(frozen=True)
-class RunLabs:
-    """The labs of a run.
-
-    Args:
-        options: the options of the run.
-        run: the run's folder.
-        common: size of a zone of the shared lab.
-        zones_shared: number of zones of the shared lab; 0 if there is none.
-        workers: number of workers that begin with a lab start, which takes processors from all others.
-    """
-
-    options: Options
-    run: Path
-    common: Size
-    zones_shared: int = 0
-    workers: int = 0
-
-
+@dataclass
 class LabOpener:
     """Opens labs for a worker: starts one, attaches to a running one, or leases a zone of the shared one.
 
@@ -471,27 +453,35 @@ class LabOpener:
     A lab that starts later holds back the scenarios of all workers.
 
     Args:
-        labs: the labs of the run.
+        options: the options of the run.
+        run: the run's folder.
+        common: size of a zone of the shared lab.
+        zones_shared: number of zones of the shared lab; 0 if there is none.
+        workers: number of workers that begin with a lab start, which takes processors from all others.
         throttle: holds scenarios back.
         report: prints a line.
         notify: is called with the steps of faults, as the injector's `notify`.
     """
 
-    def __init__(
-        self,
-        labs: RunLabs,
-        throttle: Throttle,
-        report: Callable[[str], None],
-        notify: Callable[[str, Fault], None],
-    ) -> None:
-        self._labs, self._throttle, self._report, self._notify = labs, throttle, report, notify
-        self._startup_lock = StartupLock(labs.run / "labs", labs.workers)
-        zones = labs.zones_shared
-        self.has_zones = zones > 0
+    options: Options
+    run: Path
+    common: Size
+    zones_shared: int
+    workers: int
+    throttle: Throttle
+    report: Callable[[str], None]
+    notify: Callable[[str, Fault], None]
+
+    def __post_init__(self) -> None:
+        self._labs, zones = self.run / "labs", self.zones_shared
+        self._startup_lock = StartupLock(self._labs, self.workers)
+        size = Size(zones * self.common.nodes, zones)
+        self._shared = SharedLab(self._labs, lambda: self._start(size))
+
+    @property
+    def has_zones(self) -> bool:
         """Whether the workers share the zones of a lab."""
-        self._shared = SharedLab(
-            labs.run / "labs", lambda: self._start(Size(zones * labs.common.nodes, zones))
-        )
+        return self.zones_shared > 0
 
     def open(self, size: Size) -> WorkerLab:
         """Start a lab for this worker alone, or attach to the lab of the options or to one of its zones.
@@ -500,7 +490,7 @@ class LabOpener:
             Problem: The lab cannot be started, or there is none to attach to.
         """
         self._heal_leftovers()
-        options, run = self._labs.options, self._labs.run
+        options = self.options
         with self._startup_lock.alone():
             handle = self._start(size) if options.starts_lab else self._attach()
             try:
@@ -511,7 +501,7 @@ class LabOpener:
             except Problem:
                 handle.close()
                 raise
-        return (OwnLab if options.starts_lab else AttachedLab)(handle, size, run, self._report)
+        return (OwnLab if options.starts_lab else AttachedLab)(handle, size, self.run, self.report)
 
     def lease_zone(self) -> WorkerLab:
         """Lease a zone of the shared lab, which is started if there is none yet.
@@ -523,49 +513,48 @@ class LabOpener:
         self._heal_leftovers()
         with self._startup_lock.alone():
             handle, was_used = self._shared.lease_zone()
-        labs = self._labs
-        return SharedZone(handle, labs.common, labs.run, self._report, was_used, shared=self._shared)
+        return SharedZone(handle, self.common, self.run, self.report, was_used, shared=self._shared)
 
     def get_ready(self, lab: WorkerLab) -> None:
         """Heal and calibrate an opened lab. Raises Problem, OutsideError, OSError."""
-        lab.handle.safety.injector.notify = self._notify
+        lab.handle.safety.injector.notify = self.notify
         with self._startup_lock.alone():
             lab.get_ready()
-        self._startup_lock.wait(self._report)
+        self._startup_lock.wait(self.report)
 
     def _heal_leftovers(self) -> None:
         """Heal what earlier runs left in unused labs. Raises Problem."""
-        options = self._labs.options
+        options = self.options
         if options.cluster:
             return
-        registry.heal_abandoned(options.lab, self._report)
+        registry.heal_abandoned(options.lab, self.report)
         if options.zone:
             registry.heal_unzoned(options.lab)
 
     def _attach(self) -> LabHandle:
         """Return the running lab, or the cluster, of the options. Raises Problem."""
-        options = self._labs.options
+        options = self.options
         return starting.attach(options.kind, options.lab) if options.cluster else registry.attach(options.lab)
 
     def _start(self, size: Size) -> LabHandle:
         """Start a lab; after the first labs of all workers, while no scenario runs. Raises Problem."""
-        with self._throttle.lab_start() if self._startup_lock.has_waited else contextlib.nullcontext():
+        with self.throttle.lab_start() if self._startup_lock.has_waited else contextlib.nullcontext():
             return self._start_now(size)
 
     def _start_now(self, size: Size) -> LabHandle:
-        options = self._labs.options
-        components = options.obtain(self._report)
+        options = self.options
+        components = options.obtain(self.report)
         name = starting.new_name()
         # At its end the run tears down the labs that have a folder here.
-        (self._labs.run / "labs" / name).mkdir(parents=True, exist_ok=True)
+        (self._labs / name).mkdir(parents=True, exist_ok=True)
         registry.sweep()
         for folder in registry.unswept_folders():
-            self._report(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
+            self.report(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
         request = starting.LabRequest(
             name, size.nodes, size.zones, options.profile, keep=False, kind=options.kind, spread=size.spread,
             topology=options.topology, overrides=options.overrides,
         )  # fmt: skip
-        return starting.up(request, components, self._report)
+        return starting.up(request, components, self.report)
 
 
 class LabProvider:

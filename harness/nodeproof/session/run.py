@@ -33,7 +33,7 @@ from nodeproof.session.notify import Notifier
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
-from nodeproof.session.provider import LabOpener, LabProvider, RunLabs
+from nodeproof.session.provider import LabOpener, LabProvider
 from nodeproof.session.sharing import Retries, Throttle
 
 SELECTED_CLAIMS_FILE = "selected-claims"
@@ -98,8 +98,10 @@ class Session:
             if self.is_worker:
                 raise_priority()
             workers = planning.in_use(self.worker_plans) if self.options.starts_lab else 0
-            labs = RunLabs(self.options, self.run_folder, self.size, self.zones_shared, workers)
-            opener = LabOpener(labs, self.throttle, self.say, self.notifier.send_fault)
+            opener = LabOpener(
+                self.options, self.run_folder, self.size, self.zones_shared, workers,
+                self.throttle, self.say, self.notifier.send_fault,
+            )  # fmt: skip
             self.provider = LabProvider(opener, self.throttle, self.retries, self.say)
         return self.provider
 
@@ -125,54 +127,75 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     Raises:
         Problem: An option, a claim or a file of durations is invalid, or the folder has a run.
     """
-    options = options_of(config)
+    options, worker, only_collects = options_of(config), _worker_of(config), config.option.collectonly
     if config.getoption("shard"):
         parse(config.getoption("shard"))
-    claims = dict(catalogue.load(config.getini("nodeproof_claims")))
-    for claim in options.claims:
-        catalogue.find_judged(claim, claims)
-    worker: Mapping[str, Any] | None = getattr(config, "workerinput", None)
-    root = config.rootpath if config.inipath else config.invocation_params.dir
-    output_folder = root / config.getini("nodeproof_out")
-    run_name = worker["nodeproof_run"] if worker else config.getoption("run")
-    run_folder = folder or (
-        Path(run_name) if run_name else rundir.new_folder(output_folder, options.profile_name, options.kind)
-    )
-    if run_name and worker is None and folder is None and not config.option.collectonly:
-        rundir.refuse_inside(run_folder, "no run can begin here")
-    durations_s = worker.get("nodeproof_durations_s") if worker else None
-    if durations_s is None:
+    claims = _claims(config, options)
+    output_folder = _root(config) / config.getini("nodeproof_out")
+    run_folder = folder or _run_folder(config, options, output_folder)
+    if "nodeproof_durations_s" in worker:
+        durations_s = worker["nodeproof_durations_s"]
+    else:
         # `--times FILE` has the durations to plan with.
         durations_s = planning.durations(config.getoption("times"), output_folder, options)
     progress, recorder = _progress_of(config, run_folder), DurationRecorder()
-    if worker is None:
-        config.pluginmanager.register(recorder)
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
-    for message in (*plugin_errors(), *KINDS.errors, *PROBES.errors) if worker is None else ():
-        say(message)
-    if worker is not None and options.starts_lab:
+    if not worker:
+        config.pluginmanager.register(recorder)
+        for message in (*plugin_errors(), *KINDS.errors, *PROBES.errors):
+            say(message)
+    if worker and options.starts_lab:
         options = replace(options, overrides=Overrides.from_json(worker.get("nodeproof_overrides", {})))
-    elif not config.option.collectonly:
+    elif not only_collects:
         options = dry_run(options, say)
+    name, shared = worker.get("workerid", "run"), run_folder / sharing.FOLDER
     return Session(
         options=options,
         claims=claims,
         run_folder=run_folder,
         started_at=datetime.now(UTC),
         command=" ".join(["pytest", *config.invocation_params.args]),
-        is_worker=worker is not None,
+        is_worker=bool(worker),
         say=say,
         durations_s=durations_s,
-        throttle=Throttle(
-            run_folder / sharing.FOLDER, worker["workerid"] if worker else "run", workers(config)
-        ),
-        retries=Retries(run_folder / sharing.FOLDER),
+        throttle=Throttle(shared, name, workers(config)),
+        retries=Retries(shared),
         recorder=recorder,
-        notifier=Notifier(
-            "" if config.option.collectonly else config.getoption("notify"), run_folder.name, say
-        ),
+        notifier=Notifier("" if only_collects else config.getoption("notify"), run_folder.name, say),
         progress=progress,
     )
+
+
+def _worker_of(config: pytest.Config) -> Mapping[str, Any]:
+    """Return what xdist's controller told this worker; empty in another process."""
+    worker: Mapping[str, Any] = getattr(config, "workerinput", {})
+    return worker
+
+
+def _root(config: pytest.Config) -> Path:
+    """Return the folder to which paths in pytest's configuration are relative."""
+    return config.rootpath if config.inipath else config.invocation_params.dir
+
+
+def _claims(config: pytest.Config, options: Options) -> dict[str, Claim]:
+    """Return the catalogue, in which the claims of the options are. Raises Problem."""
+    claims = dict(catalogue.load(config.getini("nodeproof_claims")))
+    for claim in options.claims:
+        catalogue.find_judged(claim, claims)
+    return claims
+
+
+def _run_folder(config: pytest.Config, options: Options, output_folder: Path) -> Path:
+    """Return the folder of the controller's run, or of the option `--run`, else a new one. Raises Problem."""
+    worker = _worker_of(config)
+    if worker:
+        return Path(worker["nodeproof_run"])
+    if not config.getoption("run"):
+        return rundir.new_folder(output_folder, options.profile_name, options.kind)
+    run_folder = Path(config.getoption("run"))
+    if not config.option.collectonly:
+        rundir.refuse_inside(run_folder, "no run can begin here")
+    return run_folder
 
 
 def worker_input(config: pytest.Config, session: Session) -> Mapping[str, object]:
@@ -203,8 +226,8 @@ def handle_signals(config: pytest.Config) -> None:
 
 def _progress_of(config: pytest.Config, run: Path) -> ProgressWriter | None:
     """Return the writer of this process's progress, or None if no terminal shows it."""
-    worker: Mapping[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is not None:
+    worker = _worker_of(config)
+    if worker:
         return ProgressWriter(run, worker["workerid"]) if worker.get("nodeproof_shows_progress") else None
     display = config.stash.get(DISPLAY, None)
     return display.follow(run) if display is not None else None
@@ -341,8 +364,7 @@ def _declared_claims(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]
 
 def is_planned(config: pytest.Config) -> bool:
     """Return whether xdist schedules scenarios by the plan: in `nodeproof run`, unless --dist is given."""
-    worker = getattr(config, "workerinput", None)
-    if worker is not None:
+    if worker := _worker_of(config):
         return bool(worker.get("nodeproof_planned"))
     return bool(config.getoption("shipped")) and config.getoption("dist", "no") == "load"
 

@@ -37,7 +37,7 @@ from nodeproof.session.provider import LabRequirements, StandingFaultFailed
 from nodeproof.session.run import Session, session_of
 from nodeproof.session.scheduling import set_current_item
 from nodeproof.session.sharing import Retry
-from nodeproof.sources.logs import skipped_nodes
+from nodeproof.sources import skipped_nodes
 from nodeproof.waiting import wait_until
 
 _POLL_S = 1.0

@@ -13,8 +13,7 @@ from nodeproof import catalogue, proc
 from nodeproof.checks.storm_coverage import injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import Schedule
-from nodeproof.model.shrinking import RATE_TIMES, Judge, Shrunk, Steps, Trial, shrink
+from nodeproof.model.schedule import RATE_TIMES, Judge, Schedule, Shrunk, Steps, Trial, shrink
 from nodeproof.model.verdict import Outcome
 from nodeproof.report import digest, rundir
 from nodeproof.session.storm import FILE, FIXTURE

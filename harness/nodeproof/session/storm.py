@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeproof.checks.storm_coverage import coverage
-from nodeproof.model.generator import POSSIBLE, generate
 from nodeproof.model.history import History
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import Combination, Schedule, coverage_from_json
+from nodeproof.model.schedule import POSSIBLE, Combination, Schedule, coverage_from_json, generate
 from nodeproof.report import rundir
 
 if TYPE_CHECKING:

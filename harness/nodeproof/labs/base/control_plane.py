@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from nodeproof.labs.base.network import BRIDGES
 from nodeproof.labs.base.pki import Authority, Pair, service_account_key
@@ -42,11 +41,9 @@ from nodeproof.labs.base.wire import ServiceStatus
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.cluster import SERVICE_ADDRESS
 from nodeproof.model.needs import ATTACHER, CLOUD, role_of
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on
-
-Json = Any
-
 
 READY_TIMEOUT_S = 120.0
 UID_TIMEOUT_S = 60.0

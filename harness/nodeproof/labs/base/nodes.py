@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from nodeproof.labs.base.pki import Authority, pair_in
 from nodeproof.labs.base.processes import EventLog, Processes
@@ -19,9 +19,9 @@ from nodeproof.labs.base.spec import API_ADDRESS, KUBELET_PORT, LabSpec, NodeSpe
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.machines.machine import STATE_FOLDER, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.overrides import KUBELET
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 LinkState = Literal["up", "down"]
 
 

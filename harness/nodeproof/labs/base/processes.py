@@ -17,12 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.machines.machine import CommandResult, MachineError
+from nodeproof.model.pattern import Json
 
-Json = Any
 _KILL_TIMEOUT_S = 10.0
 _RETRY_PERIOD_S = 0.5
 _INHERITED_VARIABLES = frozenset(

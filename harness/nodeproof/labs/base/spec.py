@@ -8,14 +8,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from nodeproof.cache import unfinished
 from nodeproof.machines.machine import CONTROL_PLANE
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 RUNTIME_ROOT = Path("/run/nodeproof")
 DRIVER = "csi-driver"
 """The key in `LabSpec.volumes` of the folder that the CSI driver is imported from."""

@@ -13,12 +13,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-
-Json = Any
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nodeproof import locks, proc
 from nodeproof.artifacts.components import Component, Components
@@ -22,7 +21,6 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.root import become_root, root_prefix
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 
-Json = Any
 UNNAMED_AFTER_S = 30.0
 """Age (s) at which a folder without a lab's name will never get one."""
 _LAB_NAME = re.compile(r"p-[0-9a-f]{6}")

@@ -19,8 +19,7 @@ from nodeproof.labs.base.planes import enter_plane
 from nodeproof.labs.base.processes import last_console_lines, refusal
 from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, ETCD_PORT, ControlPlane, NodeSpec, control_planes
 from nodeproof.labs.base.wire import MemoryUsage, NodeInfo, ServiceStatus, SupervisorClient, folder_of
-from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.client.measuring import MANAGER
+from nodeproof.labs.client.handle import MANAGER, LabHandle
 from nodeproof.labs.kinds import kind_named
 from nodeproof.labs.kinds.kind import Access, Fleet, Kind, Lifecycle
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, Machine, MachineError, PowerAction

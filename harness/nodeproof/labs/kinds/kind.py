@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nodeproof.artifacts.components import HOLLOW, Components
 from nodeproof.hints import BASE, Hint
@@ -22,6 +22,7 @@ from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.machines.machine import Machine
 from nodeproof.model.needs import MOST_IN_A_ZONE
 from nodeproof.model.overrides import COMPONENTS, KUBELET, NO_OVERRIDES, Overrides
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from nodeproof.safety.guard import Declared, Record
     from nodeproof.safety.ledger import FaultLedger
 
-Json = Any
 Report = Callable[[str], None]
 Run = Callable[[Sequence[str]], str]
 """Runs a command beside a lab's hypervisor and returns its output."""

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from nodeproof.artifacts.image import KERNEL_ARGUMENTS, Image
 from nodeproof.cache import Report
@@ -24,10 +23,10 @@ from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.domain_xml import mac
 from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
 from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.root import check_tools, root_prefix
 
-Json = Any
 SETTINGS = "settings.json"
 MARK = ".nodeproof-box"
 """Lists every file of a box, one path per line; a folder with any other file is never removed."""

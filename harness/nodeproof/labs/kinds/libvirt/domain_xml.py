@@ -95,8 +95,7 @@ def domain_xml(domain: Domain) -> str:
     for event, action in (("poweroff", "destroy"), ("reboot", "restart"), ("crash", "preserve")):
         _text(root, f"on_{event}", action)
     _devices(root, domain)
-    Tree.indent(root)
-    return Tree.tostring(root, encoding="unicode") + "\n"
+    return _rendered(root)
 
 
 def network_xml(name: str, lab: str) -> str:
@@ -106,8 +105,7 @@ def network_xml(name: str, lab: str) -> str:
     _tag(_text(root, "metadata"), name=lab)
     _text(root, "forward", mode="bridge")
     _text(root, "bridge", name=name)
-    Tree.indent(root)
-    return Tree.tostring(root, encoding="unicode") + "\n"
+    return _rendered(root)
 
 
 def pool_xml(name: str, folder: Path) -> str:
@@ -115,8 +113,7 @@ def pool_xml(name: str, folder: Path) -> str:
     root = Tree.Element("pool", type="dir")
     _text(root, "name", name)
     _text(_text(root, "target"), "path", str(folder))
-    Tree.indent(root)
-    return Tree.tostring(root, encoding="unicode") + "\n"
+    return _rendered(root)
 
 
 def leased_network_xml(name: str, lab: str, address: str, addresses: Mapping[str, str]) -> str:
@@ -136,8 +133,7 @@ def leased_network_xml(name: str, lab: str, address: str, addresses: Mapping[str
     leases = _text(_text(root, "ip", address=address, netmask="255.255.0.0"), "dhcp")
     for card, leased in addresses.items():
         _text(leases, "host", mac=card, ip=leased)
-    Tree.indent(root)
-    return Tree.tostring(root, encoding="unicode") + "\n"
+    return _rendered(root)
 
 
 def tag_xml(lab: str, machine_id: str) -> str:
@@ -176,18 +172,17 @@ def owner(lab: str, machine_id: str) -> str:
 
 def disk_xml(disk: Disk) -> str:
     """Return one disk, to be plugged into a running domain."""
-    holder = Tree.Element("holder")
-    element = _disk(holder, disk)
-    Tree.indent(element)
-    return Tree.tostring(element, encoding="unicode").rstrip() + "\n"
+    return _rendered(_disk(Tree.Element("holder"), disk))
 
 
 def nic_xml(nic: Nic, link: str) -> str:
     """Return one network card with its carrier `up` or `down`, to update a domain's card."""
-    holder = Tree.Element("holder")
-    _nic(holder, nic)
-    element = holder[0]
+    element = _nic(Tree.Element("holder"), nic)
     _text(element, "link", state=link)
+    return _rendered(element)
+
+
+def _rendered(element: Tree.Element) -> str:
     Tree.indent(element)
     return Tree.tostring(element, encoding="unicode").rstrip() + "\n"
 
@@ -256,9 +251,10 @@ def _disk(devices: Tree.Element, disk: Disk) -> Tree.Element:
     return element
 
 
-def _nic(devices: Tree.Element, nic: Nic) -> None:
+def _nic(devices: Tree.Element, nic: Nic) -> Tree.Element:
     element = _text(devices, "interface", type="network")
     _text(element, "source", network=nic.network)
     _text(element, "mac", address=nic.mac)
     _text(element, "target", dev=nic.target)
     _text(element, "model", type="virtio")
+    return element

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.control_plane import DriverFolders, DriverOptions
@@ -35,9 +34,6 @@ from nodeproof.machines.machine import CommandResult, MachineError, Shell, check
 from nodeproof.model.clocks import SET, SETTING
 from nodeproof.model.problem import OutsideError
 from nodeproof.waiting import retry_on
-
-Json = Any
-
 
 MAX_NODES = 8
 """The most nodes of a lab: a guest takes over a gigabyte of memory."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Components
@@ -18,9 +17,9 @@ from nodeproof.labs.kinds.libvirt import hypervisor, seed
 from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, parse_owner
 from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB, driver_options
 from nodeproof.labs.kinds.libvirt.nodes import GuestNodes
+from nodeproof.model.pattern import Json
 from nodeproof.root import become_root, check_tools
 
-Json = Any
 _SNAPSHOT_GIB, _IMAGE_GIB = 0.5, 4
 _OVERHEAD_MIB = 256
 """Measured: what QEMU and a guest's disk take in addition to its memory."""

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.labs.base.control_plane import kubeconfig
@@ -15,8 +14,8 @@ from nodeproof.labs.base.nodes import kubelet_configuration, kubelet_flags
 from nodeproof.labs.base.pki import Authority, pair_in, ssh_key
 from nodeproof.labs.base.profiles import FIXED_KUBELET, profile_named
 from nodeproof.labs.base.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
+from nodeproof.model.pattern import Json
 
-Json = Any
 INSIDE = Path("/etc/kubernetes")
 """The guest's folder of its kubelet's configuration and credentials."""
 KUBELET: Mapping[str, Json] = {

@@ -12,9 +12,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from nodeproof.artifacts.components import HOLLOW
 from nodeproof.labs.base import network
@@ -34,7 +32,6 @@ from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on, wait_until, wait_until_empty
 
-Json = Any
 _SPAWN_TIMEOUT_S = 20.0
 _WAIT_FOR_SEED = f"""
 until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
@@ -159,32 +156,17 @@ class ProcessNodes(Nodes):
             network.set_links(node.spec, ["data"], state)
         self._events.write("machine", node=name, step=f"link-{state}")
 
-    def kubelet_off(self, name: str) -> None:
-        """Kill the node's kubelet, if it runs."""
-        if self._kill(f"kubelet-{name}"):
-            self._events.write("machine", node=name, step="kubelet-stopped")
-
-    def kubelet_on(self, name: str) -> None:
-        """Start the node's kubelet; do nothing if it runs or the node is off."""
-        if self.get(name).pid is not None and f"kubelet-{name}" not in self._processes.pids():
+    def _start_stopped_kubelet(self, name: str) -> None:
+        """Start the node's kubelet; do nothing if the node is off."""
+        if self.get(name).pid is not None:
             self.start_kubelet(name)
-            self._events.write("machine", node=name, step="kubelet-started")
 
-    def proxy_off(self, name: str) -> None:
-        """Kill the node's kube-proxy, if it runs."""
-        if self._kill(f"kube-proxy-{name}"):
-            self._events.write("machine", node=name, step="proxy-stopped")
-
-    def proxy_on(self, name: str) -> None:
-        """Start the node's kube-proxy, unless it runs. Raises Problem."""
-        pid, component = self._pid(name), f"kube-proxy-{name}"
-        if component in self._processes.pids():
-            return
-        spec = self.get(name).spec
+    def _start_proxy(self, name: str) -> None:
+        """Start the node's kube-proxy. Raises Problem."""
+        pid, spec = self._pid(name), self.get(name).spec
         inside = self._home(spec.name) / "run" / "node"
         argv = [*enter(pid), *seed.kube_proxy_command(self._lab, spec, inside, self._authority)]
-        self._processes.start(component, argv, node=name, env={"GOMAXPROCS": "1"})
-        self._events.write("machine", node=name, step="proxy-started")
+        self._processes.start(f"kube-proxy-{name}", argv, node=name, env={"GOMAXPROCS": "1"})
 
     def remove(self, name: str) -> None:
         """Power the node off for good and forget it, with its files: another may get its name."""
@@ -215,17 +197,29 @@ class ProcessNodes(Nodes):
 
     def _service_manager(self, name: str) -> ServiceManager:
         units = {
-            "kubelet.service": Unit(
-                partial(self.kubelet_on, name), partial(self.kubelet_off, name), self._runs(f"kubelet-{name}")
-            ),
-            "kube-proxy.service": Unit(
-                partial(self.proxy_on, name), partial(self.proxy_off, name), self._runs(f"kube-proxy-{name}")
-            ),
+            "kubelet.service": self._unit("kubelet", name, self._start_stopped_kubelet),
+            "kube-proxy.service": self._unit("kube-proxy", name, self._start_proxy),
         }
         return ServiceManager(self._home(name) / "run" / "node", units, self._power_lock(name))
 
-    def _runs(self, component: str) -> Callable[[], bool]:
-        return lambda: component in self._processes.pids()
+    def _unit(self, role: str, name: str, start: Callable[[str], None]) -> Unit:
+        """Return a component of a node as a service, whose starts and stops are events of the node."""
+        component, step = f"{role}-{name}", role.removeprefix("kube-")
+
+        def is_active() -> bool:
+            return component in self._processes.pids()
+
+        def start_it() -> None:
+            if not is_active():
+                start(name)
+                if is_active():
+                    self._events.write("machine", node=name, step=f"{step}-started")
+
+        def stop_it() -> None:
+            if self._kill(component):
+                self._events.write("machine", node=name, step=f"{step}-stopped")
+
+        return Unit(start_it, stop_it, is_active)
 
     def _pid(self, name: str) -> int:
         node = self.get(name)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nodeproof.artifacts.components import PROXY
 from nodeproof.labs.base.control_plane import flags, kubeconfig
@@ -21,6 +20,7 @@ from nodeproof.labs.base.pki import Authority, pair_in, ssh_key
 from nodeproof.labs.base.profiles import FIXED_KUBELET
 from nodeproof.labs.base.spec import API_ADDRESS, SSH_PORT, LabSpec, NodeSpec
 from nodeproof.machines.machine import CommandResult
+from nodeproof.model.pattern import Json
 
 _PROGRAM = Path(__file__).with_name("systemctl")
 _FOLDER = "systemctl"
@@ -117,7 +117,6 @@ class ServiceManager:
         return self._units.get(name if "." in name else f"{name}.service")
 
 
-Json = Any
 INSIDE = Path("/run/node")
 """The node's path to its own files; it cannot see the rest of the lab's folder."""
 PROGRAMS = INSIDE / "bin"

@@ -25,9 +25,7 @@ from nodeproof.labs.kinds.libvirt import box, seed
 from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, network_xml, tag_xml
 from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
-
-Json = Any
-
+from nodeproof.model.pattern import Json
 
 UP_TIMEOUT_S = 240.0
 """How long machines may take until their sshd serves, all at once: under emulation, on a busy host. A join

@@ -1,1 +1,0 @@
-"""Probes: reads of state that is not an object of the API."""

@@ -1,1 +1,0 @@
-"""Sources outside the API whose messages are collected after the events."""
