@@ -59,7 +59,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "without-facts": tell(folder / "without-facts", rows, None),
     }
     files = {name: page.write(run, CLAIMS) for name, run in runs.items()}
-    across = comparison.compare([digest.read(run) for run in runs.values()], CLAIMS)
+    across = comparison.compare([digest.read(run, CLAIMS) for run in runs.values()])
     matrix = page.write_html(folder / "matrix.html", comparison.matrix_html(across, folder))
     assert across.runs[0].lab == FACTS.lab
     listed = publish.publish(folder / "site", list(runs.values()), CLAIMS).index

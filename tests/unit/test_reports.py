@@ -166,8 +166,8 @@ def test_page_shows_the_facts_of_the_run_and_counts(text: str, expected: str) ->
 
 
 def test_each_code_in_use_is_explained(text: str) -> None:
-    assert set(page.MEANINGS) == set(get_args(Code)) - {""}
-    assert {code for code in page.MEANINGS if f"<dt>{code}</dt>" in text} == {"gap", "lab-lacks"}
+    assert set(digest.MEANINGS) == set(get_args(Code)) - {""}
+    assert {code for code in digest.MEANINGS if f"<dt>{code}</dt>" in text} == {"gap", "lab-lacks"}
 
 
 def test_deviation_shows_since_when(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def published(run: Path) -> str:
 
 
 def compared(*runs: Path) -> comparison.Comparison:
-    return comparison.compare([digest.read(run) for run in runs], CLAIMS)
+    return comparison.compare([digest.read(run, CLAIMS) for run in runs])
 
 
 def since_before(run: Path) -> str:
@@ -311,14 +311,14 @@ HTML: dict[str, Render] = {
     "published": published,
 }
 TEXT: dict[str, Render] = {
-    "summary": lambda run: tables.summary(digest.read(run), CLAIMS),
+    "summary": lambda run: tables.summary(digest.read(run, CLAIMS)),
     "matrix in Markdown": lambda run: comparison.matrix_markdown(compared(run)),
     "matrix": lambda run: comparison.matrix_text(compared(run)),
     "compare": since_before,
-    "table": lambda run: tables.render(digest.read(run).rows, None, "site"),
-    "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run).rows)),
+    "table": lambda run: tables.render(digest.read(run, CLAIMS).rows, None, "site"),
+    "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run, CLAIMS).rows)),
 }
-XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run), CLAIMS)}
+XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run, CLAIMS))}
 ALL = HTML | TEXT | XML
 OF_A_RUN = {name: render for name, render in ALL.items() if name not in ("table", "last lines")}
 """Reports of the run itself, and not only of its rows."""
@@ -378,7 +378,7 @@ def test_foreign_text_moves_no_cursor_and_is_cut(hostile: Path, render: Render) 
 
 
 def test_foreign_text_keeps_the_xml_valid(hostile: Path) -> None:
-    (failure,) = ET.fromstring(junit.render(digest.read(hostile), CLAIMS)).iter("failure")  # noqa: S314
+    (failure,) = ET.fromstring(junit.render(digest.read(hostile, CLAIMS))).iter("failure")  # noqa: S314
     for text in (failure.attrib["message"], failure.text or ""):
         assert "<script>alert('x')</script> ]]>" in text
         assert "\u05e9\u05dc\u05d5\u05dd" in text
@@ -653,7 +653,7 @@ def test_non_upstream_settings_are_listed_on_request(tmp_path: Path) -> None:
 
 
 def summary(run: Path) -> str:
-    return tables.summary(digest.read(run), CLAIMS)
+    return tables.summary(digest.read(run, CLAIMS))
 
 
 def test_summary_begins_with_deviations_then_unproven_claims(tmp_path: Path) -> None:
@@ -672,7 +672,7 @@ def test_long_lists_of_the_summary_are_cut(tmp_path: Path) -> None:
 
 
 def of(run: Path) -> ET.Element:
-    return ET.fromstring(junit.render(digest.read(run), CLAIMS))  # noqa: S314
+    return ET.fromstring(junit.render(digest.read(run, CLAIMS)))  # noqa: S314
 
 
 def counts(element: ET.Element) -> dict[str, int]:

@@ -93,10 +93,10 @@ def test_foreign_text_in_markdown_is_a_code_span(tmp_path: Path) -> None:
     """GitHub links bare addresses and numbers, and notifies mentioned users."""
     rows = [(f"a.py::test_{HOSTILE}", "cordon.taint", deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE))]
     facts = replace(FACTS, lab=HOSTILE, exit_reason=HOSTILE, selected=(HOSTILE,))
-    run_digest = digest.read(tell(tmp_path / "run", rows, facts))
+    run_digest = digest.read(tell(tmp_path / "run", rows, facts), CLAIMS)
     for text in (
-        tables.summary(run_digest, CLAIMS),
-        comparison.matrix_markdown(comparison.compare([run_digest], CLAIMS)),
+        tables.summary(run_digest),
+        comparison.matrix_markdown(comparison.compare([run_digest])),
     ):
         assert "evil.example" in text
         for mark in ("@everyone", "evil.example", "#1", "![i]", "<img", "<!--"):

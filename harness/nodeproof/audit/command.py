@@ -155,7 +155,7 @@ def _print(
         }
         terminal.document(f"{json.dumps(content, indent=1)}\n")
     elif arguments.format == "junit":
-        terminal.document(junit.render(digest.read(folder), claims))
+        terminal.document(junit.render(digest.read(folder, claims)))
     else:
         for line in (*_setting_lines(shown), *_danger_lines(warnings)):
             terminal.put(line)

@@ -23,7 +23,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, worst
 from nodeproof.report import digest, files, rundir, sections
-from nodeproof.report.digest import Digest, Since
+from nodeproof.report.digest import Digest
 
 RESULTS = "allure-results"
 SCENARIO = "scenario"
@@ -201,9 +201,7 @@ def addresses(run: Path) -> Mapping[str, str]:
     }
 
 
-def deviation_categories(
-    run: Digest, earlier: Mapping[str, Since], catalogue: Mapping[str, Claim]
-) -> list[Json]:
+def deviation_categories(run: Digest) -> list[Json]:
     """Return the categories of the deviating scenarios: new deviations, those of earlier runs, known ones.
 
     The first that applies to a scenario counts.
@@ -215,7 +213,7 @@ def deviation_categories(
     for row in run.rows:
         if row["verdict"] == "deviates":
             is_known = digest.verdict_of(row).is_known
-            category = KNOWN if is_known else _category(row["claim"], earlier, catalogue)
+            category = KNOWN if is_known else _category(row["claim"], run)
             by_scenario.setdefault(row["scenario"], set()).add(category)
     by_category: dict[str, list[str]] = {NEW: [], NEW_BESIDE_DRIFT: [], STANDING: [], KNOWN: []}
     for scenario, categories in sorted(by_scenario.items()):
@@ -233,10 +231,10 @@ def deviation_categories(
     ]
 
 
-def _category(claim: str, earlier: Mapping[str, Since], catalogue: Mapping[str, Claim]) -> str:
-    if claim in earlier and not earlier[claim].is_new:
+def _category(claim: str, run: Digest) -> str:
+    if claim in run.since and not run.since[claim].is_new:
         return STANDING
-    return NEW_BESIDE_DRIFT if claim in catalogue and catalogue[claim].drift else NEW
+    return NEW_BESIDE_DRIFT if claim in run.claims and run.claims[claim].drift else NEW
 
 
 def _matcher(scenario: str, status: str) -> Json:

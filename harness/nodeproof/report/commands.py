@@ -22,6 +22,7 @@ from nodeproof.report import (
     site,
     tables,
 )
+from nodeproof.report.digest import Digest
 from nodeproof.terminal import document, put, say
 
 
@@ -38,13 +39,18 @@ def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
     return catalogue.load(arguments.claims)
 
 
+def _read_runs(arguments: argparse.Namespace) -> list[Digest]:
+    claims = _claims(arguments)
+    return [digest.read(run, claims) for run in arguments.runs]
+
+
 def recheck_run(arguments: argparse.Namespace) -> int:
     """Judge a stored run again, and rebuild its reports in a folder inside the run."""
     claims = _claims(arguments)
     rechecked = recheck.recheck(arguments.run_folder, claims)
     run, facts = rechecked.digest, rechecked.facts
     took_s = facts.duration_s if facts.ended else None
-    put(tables.render(run.rows, took_s, str(run.run), digest.deviating_since(run.run, facts, run.rows)))
+    put(tables.render(run.rows, took_s, str(run.run), run.since))
     for difference in rechecked.changed:
         put(f"changed: {difference}")
     for sentence in run.missing:
@@ -101,7 +107,7 @@ def write_junit(arguments: argparse.Namespace) -> int:
     """Print or write a run's verdicts as JUnit XML."""
     claims = _claims(arguments)
     if arguments.output == files.STANDARD_OUTPUT:
-        document(junit.render(digest.read(arguments.run_folder), claims))
+        document(junit.render(digest.read(arguments.run_folder, claims)))
     else:
         put(str(junit.write(arguments.run_folder, claims, Path(arguments.output))))
     return 0
@@ -109,16 +115,15 @@ def write_junit(arguments: argparse.Namespace) -> int:
 
 def compare_runs(arguments: argparse.Namespace) -> int:
     """Print what differs between two runs; return 1 if something regressed."""
-    runs = [digest.read(run) for run in (arguments.before, arguments.after)]
-    compared = comparison.compare(runs, _claims(arguments))
+    claims = _claims(arguments)
+    compared = comparison.compare([digest.read(run, claims) for run in (arguments.before, arguments.after)])
     put(comparison.changes_text(compared))
     return 1 if compared.regressions else 0
 
 
 def show_matrix(arguments: argparse.Namespace) -> int:
     """Print or write the page's claims across several runs."""
-    runs = [digest.read(run) for run in arguments.runs]
-    compared = comparison.compare(runs, _claims(arguments))
+    compared = comparison.compare(_read_runs(arguments))
     if arguments.html:
         _put(comparison.matrix_html(compared, Path(arguments.html).parent), arguments.html)
     if arguments.markdown:
@@ -132,13 +137,12 @@ def show_matrix(arguments: argparse.Namespace) -> int:
 
 def summarize(arguments: argparse.Namespace) -> int:
     """Print runs in Markdown, one after the other, or write them as OpenMetrics."""
-    claims = _claims(arguments)
-    runs = [digest.read(run) for run in arguments.runs]
+    runs = _read_runs(arguments)
     if arguments.openmetrics:
-        put(str(openmetrics.write(runs, claims, arguments.openmetrics)))
+        put(str(openmetrics.write(runs, arguments.openmetrics)))
         return 0
     for run in runs:
-        document(f"{tables.summary(run, claims)}\n")
+        document(f"{tables.summary(run)}\n")
     return 0
 
 

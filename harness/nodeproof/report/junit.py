@@ -37,11 +37,11 @@ def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
     Raises:
         Problem: There is no run, or the file cannot be written.
     """
-    text = render(digest.read(run), claims)
+    text = render(digest.read(run, claims))
     return files.write_output(path, text.encode(), "the JUnit XML cannot be written")
 
 
-def render(run: Digest, claims: Mapping[str, Claim]) -> str:
+def render(run: Digest) -> str:
     """Return the JUnit XML of a run."""
     times, unjudged = rundir.read_times(run.run), _scenarios_without_verdict(run)
     root = _element("testsuites", name="nodeproof")
@@ -49,7 +49,7 @@ def render(run: Digest, claims: Mapping[str, Claim]) -> str:
         case = _element("testcase", classname="run", name="The run is whole")
         case.append(_element("error", message=" ".join(run.missing), type="not whole"))
         root.append(_suite("The run itself", run, [case]))
-    for section, entries in digest.by_section(digest.entries(run, claims)):
+    for section, entries in run.sections:
         cases = [
             _case(entry, unjudged.get(entry.id, ()), times)
             for entry in entries

@@ -105,7 +105,7 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     junit.write(folder, claims, folder / junit.FILE)
-    return Rechecked(digest.read(folder), facts, changed)
+    return Rechecked(digest.read(folder, claims), facts, changed)
 
 
 def _write(

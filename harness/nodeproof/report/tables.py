@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from nodeproof.model.claim import Claim
 from nodeproof.report.digest import (
+    LABELS,
     Digest,
     Since,
     describe_kubelets,
@@ -16,7 +16,7 @@ from nodeproof.report.digest import (
     verdict_of,
     worst_by_claim,
 )
-from nodeproof.report.page import LABELS, View, render_template
+from nodeproof.report.page import render_template
 from nodeproof.report.plain import COMPLETE, aligned, duration, on_terminal, shortened, wrapped
 from nodeproof.report.rundir import Row
 from nodeproof.report.sections import title
@@ -167,14 +167,12 @@ def _skipped(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
 
 
-def summary(digest: Digest, claims: Mapping[str, Claim]) -> str:
+def summary(run: Digest) -> str:
     """Return a run in Markdown, for the page of a CI run; also of one that is not whole."""
-    run = View(digest, claims)
     counts = {state: (number, label) for state, label, number in run.counts}
     return render_template(
         "summary.md",
         run=run,
-        setup=digest.setup,
         counts=counts,
         labels=LABELS,
         details=details_of,
