@@ -24,7 +24,7 @@ from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
+from nodeproof.report import comparison, digest, junit, page, plain, publish, rundir, tables
 from nodeproof.report.digest import Since
 from nodeproof.report.plain import COLUMNS
 from nodeproof.report.rundir import Row
@@ -307,7 +307,7 @@ def since_before(run: Path) -> str:
 
 HTML: dict[str, Render] = {
     "page": lambda run: page.write(run, CLAIMS).read_text(),
-    "matrix in HTML": lambda run: page.encodable(comparison.matrix_html(compared(run), run.parent)),
+    "matrix in HTML": lambda run: plain.encodable(comparison.matrix_html(compared(run), run.parent)),
     "published": published,
 }
 TEXT: dict[str, Render] = {
@@ -494,7 +494,7 @@ def test_unwritable_file_is_one_line(
     run = str(tell(tmp_path / "run", ROWS))
     before = sorted(tmp_path.iterdir())
     assert cli.main([*option.replace("RUN", run).split(), place]) == 2
-    assert re.match(r"nodeproof: the (page|JUnit XML) cannot be written", capsys.readouterr().err)
+    assert re.match(r"nodeproof: the report cannot be written", capsys.readouterr().err)
     assert sorted(tmp_path.iterdir()) == before
 
 

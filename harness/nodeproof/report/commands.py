@@ -23,15 +23,16 @@ from nodeproof.report import (
     tables,
 )
 from nodeproof.report.digest import Digest
+from nodeproof.report.plain import encodable
 from nodeproof.terminal import document, put, say
 
 
 def _put(text: str, place: str) -> None:
     """Print a text, or write it into a file and print where that is."""
     if place == files.STANDARD_OUTPUT:
-        document(f"{page.encodable(text)}\n")
+        document(f"{encodable(text.rstrip())}\n")
     else:
-        put(str(page.write_html(Path(place), text)))
+        put(str(files.write_report(Path(place), text)))
 
 
 def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
@@ -105,11 +106,7 @@ def write_page(arguments: argparse.Namespace) -> int:
 
 def write_junit(arguments: argparse.Namespace) -> int:
     """Print or write a run's verdicts as JUnit XML."""
-    claims = _claims(arguments)
-    if arguments.output == files.STANDARD_OUTPUT:
-        document(junit.render(digest.read(arguments.run_folder, claims)))
-    else:
-        put(str(junit.write(arguments.run_folder, claims, Path(arguments.output))))
+    _put(junit.render(digest.read(arguments.run_folder, _claims(arguments))), arguments.output)
     return 0
 
 
@@ -139,7 +136,7 @@ def summarize(arguments: argparse.Namespace) -> int:
     """Print runs in Markdown, one after the other, or write them as OpenMetrics."""
     runs = _read_runs(arguments)
     if arguments.openmetrics:
-        put(str(openmetrics.write(runs, arguments.openmetrics)))
+        put(str(files.write_report(arguments.openmetrics, openmetrics.render(runs))))
         return 0
     for run in runs:
         document(f"{tables.summary(run)}\n")

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from nodeproof.model.claim import Claim
-from nodeproof.report import digest, files, rundir, sections
+from nodeproof.report import digest, rundir, sections
 from nodeproof.report.digest import Digest, Entry, State, details_of, verdict_of
 from nodeproof.report.rundir import Row
 
@@ -29,16 +27,6 @@ _ELEMENTS: Mapping[State, str] = {
     "skipped": "skipped",
 }
 _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-
-
-def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
-    """Write the JUnit XML of a run, whatever of it is there.
-
-    Raises:
-        Problem: There is no run, or the file cannot be written.
-    """
-    text = render(digest.read(run, claims))
-    return files.write_output(path, text.encode(), "the JUnit XML cannot be written")
 
 
 def render(run: Digest) -> str:

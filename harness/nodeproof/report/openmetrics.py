@@ -7,30 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import files
 from nodeproof.report.digest import Digest
 
 _SETUP = ("kubernetes_version", "lab", "profile", "settings")
 
 
-def write(runs: Sequence[Digest], path: Path) -> Path:
-    """Write the metrics of runs.
-
-    Raises:
-        Problem: Two runs have the same set-up, or the file cannot be written.
-    """
-    failed = "the metrics cannot be written"
-    return files.write_output(path, render(runs), failed)
-
-
-def render(runs: Sequence[Digest]) -> bytes:
+def render(runs: Sequence[Digest]) -> str:
     """Return the metrics of runs. Raises Problem if two have the same set-up."""
     setups = [_setup(run) for run in runs]
     for run, setup in zip(runs, setups, strict=True):
@@ -39,7 +27,8 @@ def render(runs: Sequence[Digest]) -> bytes:
             raise Problem(message, str(run.run), "pass only one of them")
     registry = CollectorRegistry()
     registry.register(_Runs(runs))
-    return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
+    metrics: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return metrics.decode()
 
 
 class _Runs:

@@ -38,7 +38,7 @@ def write(run: Path, claims: Mapping[str, Claim]) -> Path:
         raise Problem(
             "the page cannot be written", str(site), "make the run's folder writable", str(error)
         ) from error
-    return write_html(site / FILE, render(shown))
+    return files.write_report(site / FILE, render(shown))
 
 
 def render(run: Digest) -> str:
@@ -49,20 +49,6 @@ def render(run: Digest) -> str:
 def render_template(template: str, **context: Any) -> str:
     """Return a page from one of `templates`."""
     return _environment().get_template(template).render(**context)
-
-
-def encodable(text: str) -> str:
-    """Replace what no encoding has (half a surrogate pair) by a question mark."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def write_html(path: Path, text: str) -> Path:
-    """Write a page in one step.
-
-    Raises:
-        Problem: The file cannot be written.
-    """
-    return files.write_output(path, encodable(text).encode(), "the page cannot be written")
 
 
 def url_of(path: str) -> str:

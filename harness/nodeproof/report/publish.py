@@ -106,7 +106,7 @@ def publish(
         number = min(keep, _fitting([copy.folder for copy in copies], mib))
         shown = [copy for copy in copies[:number] if copy.digest]
         unread += [f"{copy.folder.name}: {copy.unread}" for copy in copies[:number] if not copy.digest]
-        index = page.write_html(
+        index = files.write_report(
             folder / INDEX, page.render_template("publish.html", runs=shown, unread=unread)
         )
         for copy in copies[number:]:
@@ -173,7 +173,7 @@ def _copy(run: Digest, folder: Path) -> None:
         _copy_redacted(source, target)
     # The content is the copy's; its links, its neighbours and the tries put aside are the run's.
     shown = replace(digest.read(partial, run.claims), run=run.run, load=run.load)
-    page.write_html(partial / "site" / page.FILE, page.render(shown))
+    files.write_report(partial / "site" / page.FILE, page.render(shown))
     began = run.facts.began if run.facts else rundir.read_run(run.run).began
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rundir.write_json(partial / rundir.PUBLISHED, {"run": name, "began": began, "published": now})
