@@ -53,6 +53,7 @@ from tests.unit.synthetic_runs import (
     WINDOW,
     ScenarioVerdict,
     configuration,
+    digest_of,
     tell,
 )
 
@@ -315,8 +316,8 @@ TEXT: dict[str, Render] = {
     "matrix in Markdown": lambda run: comparison.matrix_markdown(compared(run)),
     "matrix": lambda run: comparison.matrix_text(compared(run)),
     "compare": since_before,
-    "table": lambda run: tables.render(digest.read(run, CLAIMS).rows, None, "site"),
-    "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run, CLAIMS).rows)),
+    "table": lambda run: tables.render(digest.read(run, CLAIMS), "site", {}),
+    "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run, CLAIMS))),
 }
 XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run, CLAIMS))}
 ALL = HTML | TEXT | XML
@@ -531,7 +532,8 @@ def test_table_shows_each_claim_once_with_reasons_and_totals() -> None:
         row("heartbeat.blind", GAP),
         row("swap.scaled", SCALED),
     ]
-    lines = tables.render(rows, 3723.0, "reports/out/latest/site/index.html").splitlines()
+    run = digest_of(rows, replace(FACTS, ended="2026-11-20T15:17:33+00:00"))
+    lines = tables.render(run, "reports/out/latest/site/index.html", {}).splitlines()
     assert cells(lines[0]) == ["claim", "verdict", "measured", "window"]
     starts = [number for number, line in enumerate(lines) if number > 1 and line and line[0] != " "][:4]
     assert [cells(lines[number])[:2] for number in starts] == [
@@ -554,7 +556,7 @@ def test_table_shows_each_claim_once_with_reasons_and_totals() -> None:
 def test_table_shows_since_when_a_claim_deviates() -> None:
     histories = {"eviction.late": Since((replace(FACTS, run="earlier"), FACTS))}
     rows = [row("eviction.late", DEVIATES), row("monitoring.grace", CONFORMS)]
-    text = tables.render(rows, 1.0, "site", histories)
+    text = tables.render(digest_of(rows), "site", histories)
     assert "    since 2026-11-20 14:15 UTC (run earlier), in 2 consecutive runs" in text
     assert text.count("since") == 1
 

@@ -21,7 +21,16 @@ from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, deviates
 from nodeproof.report import comparison, digest, plain, tables
-from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, WINDOW, ScenarioVerdict, shard_run, tell
+from tests.unit.synthetic_runs import (
+    CLAIMS,
+    CONFORMS,
+    FACTS,
+    WINDOW,
+    ScenarioVerdict,
+    digest_of,
+    shard_run,
+    tell,
+)
 
 # Text on a terminal and in Markdown: foreign text, lines, and progress
 
@@ -86,7 +95,7 @@ def test_commands_that_read_runs_control_no_terminal(
     assert "changed: cordon.taint" in output.out
     assert "two shards differ in their kind of lab" in output.err
     assert steers(output.out + output.err) == []
-    assert steers(tables.render(rows, 1.0, HOSTILE, {})) == []
+    assert steers(tables.render(digest_of(rows), HOSTILE, {})) == []
 
 
 def test_foreign_text_in_markdown_is_a_code_span(tmp_path: Path) -> None:

@@ -50,8 +50,7 @@ def recheck_run(arguments: argparse.Namespace) -> int:
     claims = _claims(arguments)
     rechecked = recheck.recheck(arguments.run_folder, claims)
     run, facts = rechecked.digest, rechecked.facts
-    took_s = facts.duration_s if facts.ended else None
-    put(tables.render(run.rows, took_s, str(run.run), run.since))
+    put(tables.render(run, str(run.run), run.since))
     for difference in rechecked.changed:
         put(f"changed: {difference}")
     for sentence in run.missing:
@@ -74,17 +73,17 @@ def merge_shards(arguments: argparse.Namespace) -> int:
     """Make one run of shards, with its site."""
     claims = _claims(arguments)
     merged = merge.merge(arguments.runs, arguments.run, claims)
-    folder, facts, rows = merged.folder, merged.facts, merged.rows
+    folder, facts, run = merged.folder, merged.facts, digest.read(merged.folder, claims)
     for role in merged.mixed:
         say(f"shards ran different executables of {role}: run.json names the first one's")
-    put(tables.render(rows, facts.duration_s, str(folder), digest.deviating_since(folder, facts, rows)))
+    put(tables.render(run, str(folder), run.since))
     if facts.exit_reason:
         say(facts.exit_reason)
     if not arguments.no_site:
         index = site.generate(folder, say, claims)
         say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
         say(f"report, each scenario with its evidence: {index}")
-    return digest.exit_code(rows, merged.selected, facts.selected, facts.exit_reason)
+    return digest.exit_code(run.rows, merged.selected, facts.selected, facts.exit_reason)
 
 
 def serve_site(arguments: argparse.Namespace) -> int:

@@ -297,6 +297,11 @@ class Entry:
         return measured_of(self.rows[0]) if self.rows else ""
 
     @property
+    def reported(self) -> str:
+        """The issue by which it is known to deviate, if the verdict names one."""
+        return self.verdict.reported if self.verdict else ""
+
+    @property
     def area(self) -> str:
         """The claim's area, which its id begins with."""
         return self.claim.area if self.claim else self.id.partition(".")[0]
@@ -451,7 +456,7 @@ class Digest:
     @cached_property
     def since(self) -> Mapping[str, Since]:
         """Since when each deviating claim deviates, as far as earlier runs show it."""
-        return deviating_since(self.run, self.facts, self.rows) if self.facts else {}
+        return _deviating_since(self.run, self.facts, self.rows) if self.facts else {}
 
     @cached_property
     def recoveries(self) -> Mapping[str, Mapping[str, Cell]]:
@@ -466,6 +471,11 @@ class Digest:
     def counts(self) -> Sequence[tuple[State, str, int]]:
         """Each state with its predicate and its number of claims."""
         return count_states(self.entries)
+
+    @property
+    def totals(self) -> str:
+        """The number of judged claims by verdict."""
+        return totals(rows[0] for rows in self.by_claim.values())
 
     @property
     def skipped(self) -> Sequence[tuple[str, str, Sequence[Entry]]]:
@@ -651,7 +661,7 @@ class Since:
         return f"{first}; {before}" if before else f"{first}; no earlier run here judged it"
 
 
-def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, Since]:
+def _deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, Since]:
     """Return since when each deviating claim of a run deviates, by the runs in the folder around it.
 
     Only runs of the same lab kind, profile and user's settings count, of any version: a deviation of another

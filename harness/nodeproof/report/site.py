@@ -189,7 +189,7 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         for role, about in facts.components.items()
     }
     shown = {
-        "verdicts": digest.totals(digest.worst_by_claim(run.rows).values()),
+        "verdicts": run.totals,
         "judged": "again, from the recordings" if run.is_judged_again else "",
         "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
