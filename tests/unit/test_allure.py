@@ -190,7 +190,7 @@ def test_scenario_is_grouped_by_headings_claims_and_sentence() -> None:
 
 
 def test_links_lead_to_the_current_kubernetes_documentation() -> None:
-    links = dict(allure.links(["graceful-shutdown.event", "scheduling.max-pods", "own.x"]))
+    links = dict(allure.links(["graceful-shutdown.event", "scheduling.max-pods", "own.x"], {}))
     docs = "https://kubernetes.io/docs/concepts/"
     assert {name: address.removeprefix(docs) for address, name in links.items()} == {
         "Kubernetes: Graceful node shutdown": "cluster-administration/node-shutdown/#graceful-node-shutdown",

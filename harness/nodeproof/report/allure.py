@@ -50,19 +50,17 @@ def labels(nodeid: str, claims: Iterable[str], catalogue: Mapping[str, Claim]) -
     yield from (("claim", claim) for claim in claims)
 
 
-def links(claims: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield address and name of the links to the claims' headings in the documentation of Kubernetes.
+def links(claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tuple[str, str]]:
+    """Yield address and name of the links to the claims' headings in the documentation of Kubernetes, and to
+    the issues by which claims are known to deviate.
 
     Allure shows no link with a relative address, so none leads to the judged page.
     """
-    for section in dict.fromkeys(sections.section_of(claim) for claim in sorted(set(claims))):
+    claims = sorted(set(claims))
+    for section in dict.fromkeys(map(sections.section_of, claims)):
         if section.address:
             yield section.address, f"Kubernetes: {section.title}"
-
-
-def issues(claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tuple[str, str]]:
-    """Yield address and name of the issues by which claims are known to deviate."""
-    bugs = (catalogue[claim].reported for claim in sorted(set(claims)) if claim in catalogue)
+    bugs = (catalogue[claim].reported for claim in claims if claim in catalogue)
     yield from dict.fromkeys((bug.url, bug.issue) for bug in bugs if bug)
 
 
@@ -113,8 +111,7 @@ def new_result(
         "stop": at_ms,
         "labels": [{"name": name, "value": value} for name, value in labels(nodeid, claims, catalogue)],
         "links": [
-            {"type": "link", "url": address, "name": name}
-            for address, name in (*links(claims), *issues(claims, catalogue))
+            {"type": "link", "url": address, "name": name} for address, name in links(claims, catalogue)
         ],
         "attachments": [],
     }
