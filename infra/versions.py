@@ -16,7 +16,7 @@ from nodeproof import catalogue
 from nodeproof.artifacts.build import Version
 from nodeproof.artifacts.components import newest_patches
 from nodeproof.model.problem import Problem
-from nodeproof.report import comparison, digest, page, rundir
+from nodeproof.report import comparison, digest, files, rundir
 from nodeproof.report.digest import Digest
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--complete", action="store_true", help="run the versions that no RUN has")
     arguments = parser.parse_args()
     try:
-        runs = [digest.read(run) for run in arguments.runs]
+        runs = [digest.read(run, catalogue.load()) for run in arguments.runs]
         if arguments.complete or not runs:
             runs = run_missing(runs)
         write(in_order(runs))
@@ -60,7 +60,7 @@ def run_version(version: str) -> Digest:
     argv += [f"--lab={lab}", f"--profile={profile}", "--kubernetes-version", version, "--run", str(folder)]
     # A run with a deviation ends with 1: the page shows it.
     subprocess.run(argv, cwd=ROOT, check=False)
-    return digest.read(folder)
+    return digest.read(folder, catalogue.load())
 
 
 def in_order(runs: Sequence[Digest]) -> list[Digest]:
@@ -88,11 +88,11 @@ def _order(version: str) -> tuple[int, int]:
 
 def write(runs: Sequence[Digest]) -> None:
     """Write the page and the matrix of these runs. Raises Problem."""
-    compared = comparison.compare(runs, catalogue.load())
-    page.write_html(PAGE, comparison.versions_markdown(compared))
+    compared = comparison.compare(runs)
+    files.write_report(PAGE, comparison.versions_markdown(compared))
     matrix = RUNS / "matrix.html"
     matrix.parent.mkdir(parents=True, exist_ok=True)
-    page.write_html(matrix, comparison.matrix_html(compared, matrix.parent))
+    files.write_report(matrix, comparison.matrix_html(compared, matrix.parent))
     print(f"{PAGE}\n{matrix}")
 
 

@@ -14,6 +14,7 @@ from nodeproof import proc
 from nodeproof.model.pattern import Json
 from nodeproof.model.verdict import Measured, deviates, unproven
 from nodeproof.report import comparison, digest, page, publish
+from nodeproof.report.files import write_report
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
 TIMEOUT_S = 300.0
@@ -59,8 +60,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "without-facts": tell(folder / "without-facts", rows, None),
     }
     files = {name: page.write(run, CLAIMS) for name, run in runs.items()}
-    across = comparison.compare([digest.read(run) for run in runs.values()], CLAIMS)
-    matrix = page.write_html(folder / "matrix.html", comparison.matrix_html(across, folder))
+    across = comparison.compare([digest.read(run, CLAIMS) for run in runs.values()])
+    matrix = write_report(folder / "matrix.html", comparison.matrix_html(across, folder))
     assert across.runs[0].lab == FACTS.lab
     listed = publish.publish(folder / "site", list(runs.values()), CLAIMS).index
     return {**files, "matrix": matrix, "published": listed}

@@ -84,7 +84,8 @@ def test_stopped_kubelet_is_noticed(lab: Lab, claim: Expectations) -> None:
         removed = claim("taints.removed-on-recovery")
         removed.expect(no_schedule.removed, within=windows.up_to(2), after=node.ready)
         removed.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)
-    silent = windows.formula("negative", "G - 2", "2", "G")
+    # The node is Unknown after G - R at the earliest, and then the fault ends.
+    silent = windows.formula("negative", "G - 2R - 2", "2", "G - 2R")
     claim("heartbeat.kubelet-stop").expect_later(node.lease_renewal.never_after(fault.injected_at, silent))
 
 

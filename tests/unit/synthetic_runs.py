@@ -15,6 +15,7 @@ from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window
 from nodeproof.report import rundir
+from nodeproof.report.digest import Digest, Load
 from nodeproof.report.rundir import Row, RunFacts
 
 CLAIMS: Mapping[str, Claim] = catalogue.load()
@@ -92,6 +93,11 @@ def tell(
         rundir.write_facts(run, replace(facts, run=run.name, selected=facts.selected or selected))
         rundir.merge_verdicts(run)
     return run
+
+
+def digest_of(rows: Sequence[Row], facts: RunFacts | None = None) -> Digest:
+    """Return a run with these rows, in no folder; without facts it has no end."""
+    return Digest(Path("/nonexistent/run"), CLAIMS, facts, tuple(rows), Load((), 0.0, 0), ())
 
 
 def shard_of(number: int, parts: Parts, **changed: Json) -> Shard:

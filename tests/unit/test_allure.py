@@ -14,7 +14,6 @@ import pytest
 
 from nodeproof.model.problem import Problem
 from nodeproof.report import allure, digest, rundir, sections, site, svg
-from nodeproof.report.digest import Since
 from nodeproof.report.sections import SECTIONS
 from tests.fakes import executable
 from tests.unit import synthetic_runs
@@ -191,7 +190,7 @@ def test_scenario_is_grouped_by_headings_claims_and_sentence() -> None:
 
 
 def test_links_lead_to_the_current_kubernetes_documentation() -> None:
-    links = dict(allure.links(["graceful-shutdown.event", "scheduling.max-pods", "own.x"]))
+    links = dict(allure.links(["graceful-shutdown.event", "scheduling.max-pods", "own.x"], {}))
     docs = "https://kubernetes.io/docs/concepts/"
     assert {name: address.removeprefix(docs) for address, name in links.items()} == {
         "Kubernetes: Graceful node shutdown": "cluster-administration/node-shutdown/#graceful-node-shutdown",
@@ -217,11 +216,13 @@ def test_new_deviations_have_their_own_category(tmp_path: Path) -> None:
         (names[3], PLAIN, DEVIATES),
         ("a.py::test_e", CORDON, CONFORMS),
     ]
-    run = digest.read(tell(tmp_path / "run", rows))
-    earlier = {LEASE: Since((FACTS, FACTS)), PLAIN: Since((FACTS,)), DETECTION: Since((FACTS,))}
+    tell(
+        tmp_path / "earlier", [(names[2], LEASE, DEVIATES)], replace(FACTS, began="2026-11-01T00:00:00+00:00")
+    )
+    run = digest.read(tell(tmp_path / "run", rows), CLAIMS)
     by_category = {
         category["name"]: [matcher["labels"]["scenario"] for matcher in category["matchers"]]
-        for category in allure.deviation_categories(run, earlier, CLAIMS)
+        for category in allure.deviation_categories(run)
     }
     assert list(by_category) == [allure.NEW, allure.NEW_BESIDE_DRIFT, allure.STANDING]
     for name, expected in zip(by_category, ([0, 3], [1], [2]), strict=True):
@@ -246,9 +247,7 @@ def test_claim_shows_since_when_it_deviates(tmp_path: Path) -> None:
     night(18, CONFORMS, overrides=("--set kubelet.maxPods=50",))
     run = night(19, DEVIATES)
     night(20, CONFORMS)
-    run_digest = digest.read(run)
-    assert run_digest.facts is not None
-    histories = digest.deviating_since(run, run_digest.facts, run_digest.rows)
+    histories = digest.read(run, CLAIMS).since
     assert {claim: str(history) for claim, history in histories.items()} == {
         DETECTION: "since 2026-11-12 02:00 UTC (run night-12, Kubernetes v1.36.0), in 3 consecutive runs; "
         "last conformed on 2026-11-11 02:00 UTC (run night-11, Kubernetes v1.35.0)"
@@ -257,12 +256,10 @@ def test_claim_shows_since_when_it_deviates(tmp_path: Path) -> None:
 
 def test_first_deviation_is_marked_as_new(tmp_path: Path) -> None:
     run = tell(tmp_path / "b", [(CUT, DETECTION, DEVIATES), (CUT, LEASE, CONFORMS)])
-    run_digest = digest.read(run)
-    assert run_digest.facts is not None
-    (history,) = digest.deviating_since(run, run_digest.facts, run_digest.rows).values()
+    (history,) = digest.read(run, CLAIMS).since.values()
     assert (history.is_new, str(history)) == (True, "since this run; no earlier run here judged it")
     tell(tmp_path / "a", [(CUT, DETECTION, CONFORMS)], replace(FACTS, began="2026-11-01T00:00:00+00:00"))
-    (history,) = digest.deviating_since(run, run_digest.facts, run_digest.rows).values()
+    (history,) = digest.read(run, CLAIMS).since.values()
     assert str(history) == "since this run; last conformed on 2026-11-01 00:00 UTC (run a)"
 
 

@@ -39,7 +39,7 @@ SCALED = unproven("scaled", "the window would also admit half or double")
 
 
 def compare(*runs: Path) -> Comparison:
-    return comparison.compare([digest.read(run) for run in runs], CLAIMS)
+    return comparison.compare([digest.read(run, CLAIMS) for run in runs])
 
 
 def changes(

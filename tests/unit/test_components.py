@@ -757,7 +757,8 @@ def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
     """Return runs of one claim on an old and a new version."""
     return [
         digest.read(
-            tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version))
+            tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version)),
+            CLAIMS,
         )
         for version, verdict in zip((OLD, NEW), verdicts, strict=True)
     ]
@@ -766,7 +767,7 @@ def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
 def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
     """Return the page about one claim on an old and a new version."""
     runs = runs_of(folder, claim, *verdicts)
-    return comparison.versions_markdown(comparison.compare(runs, CLAIMS))
+    return comparison.versions_markdown(comparison.compare(runs))
 
 
 def section(page: str, title: str) -> str:
@@ -811,10 +812,9 @@ def test_page_shows_changes_between_the_versions_of_the_runs(
     tmp_path: Path, minor: str, is_shown: bool
 ) -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], changed={minor: "another event (PR 1)"})}
-    runs = runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)
-    changes = section(
-        comparison.versions_markdown(comparison.compare(runs, claims)), "Changes that no verdict shows"
-    )
+    runs = [replace(run, claims=claims) for run in runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)]
+    text = comparison.versions_markdown(comparison.compare(runs))
+    changes = section(text, "Changes that no verdict shows")
     assert ("another event (PR 1)" in changes) is is_shown
 
 
@@ -847,7 +847,8 @@ def test_only_sentences_that_were_not_true_are_shown(page: Mapping[str, bool | s
 def run_with(folder: Path, version: str, **changed: Any) -> Digest:
     """Return a run of a version with other facts; `ended=""` makes it one that was killed."""
     facts = replace(FACTS, kubernetes_version=version, **changed)
-    return digest.read(tell(folder / str(len([*folder.iterdir()])), [(SCENARIO, TAINT, CONFORMS)], facts))
+    run = tell(folder / str(len([*folder.iterdir()])), [(SCENARIO, TAINT, CONFORMS)], facts)
+    return digest.read(run, CLAIMS)
 
 
 def test_runs_are_ordered_by_version_not_by_text(tmp_path: Path) -> None:

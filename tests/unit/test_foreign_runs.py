@@ -192,7 +192,7 @@ def test_run_files_behind_links_or_pipes_are_not_read(
         os.mkfifo(run / name)
     with pytest.raises(Problem, match="cannot be read"):
         rundir.read_json(run / name)
-    assert "UNTOLD" not in page.render(digest.read(run), CLAIMS)
+    assert "UNTOLD" not in page.render(digest.read(run, CLAIMS))
 
 
 def test_page_built_elsewhere_is_not_published(run: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_two_shards_are_one_run(tmp_path: Path) -> None:
     assert facts.selected == tuple(sorted({DETECTION, TAINT, DEFAULT, SWAP}))
     assert (facts.run, facts.exit_reason, facts.shard) == ("merged", "", None)
     assert [shard["run"] for shard in facts.merged] == ["one", "two"]
-    assert digest.read(into).is_whole
+    assert digest.read(into, CLAIMS).is_whole
     assert (into / "labs" / "p-000001" / "kubelet.log").read_text() == "of shard 1"
     assert (into / "labs" / "p-000001-shard-2" / "kubelet.log").read_text() == "of shard 2"
     assert json.loads((into / "labs" / "p-000001-shard-2.json").read_text()) == {"shard": 2}
@@ -108,9 +108,9 @@ def test_claims_of_a_missing_shard_are_unproven_and_name_it(tmp_path: Path) -> N
     assert {"name": "claim", "value": DEFAULT} in result["labels"]
     assert result["start"] == datetime.fromisoformat(FACTS.ended).timestamp() * 1000
     assert len(results) == 3
-    run_digest = digest.read(into)
+    run_digest = digest.read(into, CLAIMS)
     assert run_digest.missing == ("The run broke off: shard 2/2 is missing",)
-    assert all(not entry.is_missing for entry in digest.entries(run_digest, CLAIMS))
+    assert all(not entry.is_missing for entry in run_digest.entries)
 
 
 def test_dead_shard_keeps_its_verdicts(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_rechecked_runs_have_their_own_names_and_a_mark(tmp_path: Path) -> None:
     assert (site / "index.html").read_text().count("again, from the recordings") == 2
     for name in published.runs:
         is_marked = "again, from the recordings" in (site / name / "site" / page.FILE).read_text()
-        assert is_marked == digest.read(site / name).is_judged_again == name.endswith("-recheck")
+        assert is_marked == digest.read(site / name, CLAIMS).is_judged_again == name.endswith("-recheck")
     alike = again(night(tmp_path / "elsewhere", 20))
     with pytest.raises(Problem, match=r"its own name .* rename .*/night-20$"):
         publish.publish(site, [judged_again[0], alike], CLAIMS)
@@ -222,7 +222,7 @@ def test_copy_lacks_the_same_files_as_the_run(tmp_path: Path, facts: rundir.RunF
     rundir.write_json(run / rundir.DECLARED, dict.fromkeys(planned, ("cordon.taint",)))
     publish.publish(site, [run], CLAIMS)
     copy = site / run.name
-    assert digest.read(copy).missing == digest.read(run).missing
+    assert digest.read(copy, CLAIMS).missing == digest.read(run, CLAIMS).missing
     assert (copy / rundir.DECLARED).read_text() == (run / rundir.DECLARED).read_text()
 
 

@@ -134,12 +134,12 @@ def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture
     cases = ET.parse(folder / junit.FILE).getroot().iter("testcase")  # noqa: S314
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in failed
-    run_digest = digest.read(folder)
+    run_digest = digest.read(folder, CLAIMS)
     judged_page = (folder / "site" / page.FILE).read_text()
     assert "too early" in judged_page
     assert "again, from the recordings" in judged_page
-    assert "too early" in tables.summary(run_digest, CLAIMS)
-    assert f"{run.name}/recheck" in comparison.matrix_markdown(comparison.compare([run_digest], CLAIMS))
+    assert "too early" in tables.summary(run_digest)
+    assert f"{run.name}/recheck" in comparison.matrix_markdown(comparison.compare([run_digest]))
 
 
 def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) -> None:
@@ -215,7 +215,7 @@ def test_earlier_runs_are_found_beside_the_recorded_one(run: Path) -> None:
         replace(FACTS, began="2026-11-18T14:15:30+00:00"),
     )
     outcome = recheck.recheck(run, CLAIMS)
-    history = digest.deviating_since(outcome.digest.run, outcome.facts, outcome.digest.rows)[DETECTION]
+    history = outcome.digest.since[DETECTION]
     assert [facts.run for facts in history.runs] == [earlier.name, run.name]
     assert site.history(outcome.digest.run, outcome.facts) == site.history(run, outcome.facts)
     assert site.history(run, outcome.facts).parent == run.parent.resolve()

@@ -24,7 +24,7 @@ from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import comparison, digest, junit, page, publish, rundir, tables
+from nodeproof.report import comparison, digest, junit, page, plain, publish, rundir, tables
 from nodeproof.report.digest import Since
 from nodeproof.report.plain import COLUMNS
 from nodeproof.report.rundir import Row
@@ -53,6 +53,7 @@ from tests.unit.synthetic_runs import (
     WINDOW,
     ScenarioVerdict,
     configuration,
+    digest_of,
     tell,
 )
 
@@ -166,8 +167,8 @@ def test_page_shows_the_facts_of_the_run_and_counts(text: str, expected: str) ->
 
 
 def test_each_code_in_use_is_explained(text: str) -> None:
-    assert set(page.MEANINGS) == set(get_args(Code)) - {""}
-    assert {code for code in page.MEANINGS if f"<dt>{code}</dt>" in text} == {"gap", "lab-lacks"}
+    assert set(digest.MEANINGS) == set(get_args(Code)) - {""}
+    assert {code for code in digest.MEANINGS if f"<dt>{code}</dt>" in text} == {"gap", "lab-lacks"}
 
 
 def test_deviation_shows_since_when(tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ def published(run: Path) -> str:
 
 
 def compared(*runs: Path) -> comparison.Comparison:
-    return comparison.compare([digest.read(run) for run in runs], CLAIMS)
+    return comparison.compare([digest.read(run, CLAIMS) for run in runs])
 
 
 def since_before(run: Path) -> str:
@@ -307,18 +308,18 @@ def since_before(run: Path) -> str:
 
 HTML: dict[str, Render] = {
     "page": lambda run: page.write(run, CLAIMS).read_text(),
-    "matrix in HTML": lambda run: page.encodable(comparison.matrix_html(compared(run), run.parent)),
+    "matrix in HTML": lambda run: plain.encodable(comparison.matrix_html(compared(run), run.parent)),
     "published": published,
 }
 TEXT: dict[str, Render] = {
-    "summary": lambda run: tables.summary(digest.read(run), CLAIMS),
+    "summary": lambda run: tables.summary(digest.read(run, CLAIMS)),
     "matrix in Markdown": lambda run: comparison.matrix_markdown(compared(run)),
     "matrix": lambda run: comparison.matrix_text(compared(run)),
     "compare": since_before,
-    "table": lambda run: tables.render(digest.read(run).rows, None, "site"),
-    "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run).rows)),
+    "table": lambda run: tables.render(digest.read(run, CLAIMS), "site", {}),
+    "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run, CLAIMS))),
 }
-XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run), CLAIMS)}
+XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run, CLAIMS))}
 ALL = HTML | TEXT | XML
 OF_A_RUN = {name: render for name, render in ALL.items() if name not in ("table", "last lines")}
 """Reports of the run itself, and not only of its rows."""
@@ -378,7 +379,7 @@ def test_foreign_text_moves_no_cursor_and_is_cut(hostile: Path, render: Render) 
 
 
 def test_foreign_text_keeps_the_xml_valid(hostile: Path) -> None:
-    (failure,) = ET.fromstring(junit.render(digest.read(hostile), CLAIMS)).iter("failure")  # noqa: S314
+    (failure,) = ET.fromstring(junit.render(digest.read(hostile, CLAIMS))).iter("failure")  # noqa: S314
     for text in (failure.attrib["message"], failure.text or ""):
         assert "<script>alert('x')</script> ]]>" in text
         assert "\u05e9\u05dc\u05d5\u05dd" in text
@@ -494,7 +495,7 @@ def test_unwritable_file_is_one_line(
     run = str(tell(tmp_path / "run", ROWS))
     before = sorted(tmp_path.iterdir())
     assert cli.main([*option.replace("RUN", run).split(), place]) == 2
-    assert re.match(r"nodeproof: the (page|JUnit XML) cannot be written", capsys.readouterr().err)
+    assert re.match(r"nodeproof: the report cannot be written", capsys.readouterr().err)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -531,7 +532,8 @@ def test_table_shows_each_claim_once_with_reasons_and_totals() -> None:
         row("heartbeat.blind", GAP),
         row("swap.scaled", SCALED),
     ]
-    lines = tables.render(rows, 3723.0, "reports/out/latest/site/index.html").splitlines()
+    run = digest_of(rows, replace(FACTS, ended="2026-11-20T15:17:33+00:00"))
+    lines = tables.render(run, "reports/out/latest/site/index.html", {}).splitlines()
     assert cells(lines[0]) == ["claim", "verdict", "measured", "window"]
     starts = [number for number, line in enumerate(lines) if number > 1 and line and line[0] != " "][:4]
     assert [cells(lines[number])[:2] for number in starts] == [
@@ -554,7 +556,7 @@ def test_table_shows_each_claim_once_with_reasons_and_totals() -> None:
 def test_table_shows_since_when_a_claim_deviates() -> None:
     histories = {"eviction.late": Since((replace(FACTS, run="earlier"), FACTS))}
     rows = [row("eviction.late", DEVIATES), row("monitoring.grace", CONFORMS)]
-    text = tables.render(rows, 1.0, "site", histories)
+    text = tables.render(digest_of(rows), "site", histories)
     assert "    since 2026-11-20 14:15 UTC (run earlier), in 2 consecutive runs" in text
     assert text.count("since") == 1
 
@@ -653,7 +655,7 @@ def test_non_upstream_settings_are_listed_on_request(tmp_path: Path) -> None:
 
 
 def summary(run: Path) -> str:
-    return tables.summary(digest.read(run), CLAIMS)
+    return tables.summary(digest.read(run, CLAIMS))
 
 
 def test_summary_begins_with_deviations_then_unproven_claims(tmp_path: Path) -> None:
@@ -672,7 +674,7 @@ def test_long_lists_of_the_summary_are_cut(tmp_path: Path) -> None:
 
 
 def of(run: Path) -> ET.Element:
-    return ET.fromstring(junit.render(digest.read(run), CLAIMS))  # noqa: S314
+    return ET.fromstring(junit.render(digest.read(run, CLAIMS)))  # noqa: S314
 
 
 def counts(element: ET.Element) -> dict[str, int]:

@@ -29,6 +29,7 @@ from nodeproof.session.options import Options, resolve
 from tests.fakes import executable
 from tests.unit.histories import NODE, OTHER, configuration, partition
 from tests.unit.sample_checks import CLAIM, EVICTION, TAINT
+from tests.unit.synthetic_runs import digest_of
 from tests.unit.test_reports import claim
 
 SKEWED = replace(NO_OVERRIDES, node_versions=("v1.36.3", "v1.37.2"))
@@ -138,7 +139,7 @@ def test_row_and_table_name_the_other_kubelets() -> None:
     verdict = conforms("it came", None)
     row = rundir.row(claim("a.b"), "s.py::test_it", verdict, skewed)
     assert row["node_versions"] == {"node-1": "v1.34.0"}
-    assert "judged with kubelets node-1 v1.34.0" in tables.render([row], 1.0, "report")
+    assert "judged with kubelets node-1 v1.34.0" in tables.render(digest_of([row]), "report", {})
     assert "node_versions" not in rundir.row(claim("a.b"), "s.py::test_it", verdict, configuration())
 
 
@@ -181,7 +182,7 @@ def test_row_table_and_settings_name_the_upgrade() -> None:
     upgraded = replace(configuration(), kubernetes_version="v1.36.3", upgraded_to="v1.37.2")
     row = rundir.row(claim("a.b"), "s.py::test_it", conforms("it came", None), upgraded)
     assert (row["kubernetes_version"], row["upgraded_to"]) == ("v1.36.3", "v1.37.2")
-    assert "judged with an upgrade to v1.37.2" in tables.render([row], 1.0, "report")
+    assert "judged with an upgrade to v1.37.2" in tables.render(digest_of([row]), "report", {})
     assert replace(NO_OVERRIDES, upgrade_to="v1.37.2").texts == ("--upgrade-to v1.37.2",)
 
 
@@ -226,7 +227,7 @@ def test_row_table_and_recheck_have_the_version_of_the_kubelet() -> None:
     assert (row["kubelet_version"], row["kubernetes_version"]) == ("v1.34.4", "v1.37.2")
     assert row["page"]["agreement"] == "unknown"
     assert digest.verdict_of(row).kubelet_version == "v1.34.4"
-    assert "kubelet v1.34.4" in tables.render([row], 1.0, "report").splitlines()[2]
+    assert "kubelet v1.34.4" in tables.render(digest_of([row]), "report", {}).splitlines()[2]
 
 
 def test_claim_about_several_kubelets_holds_if_it_holds_for_all() -> None:

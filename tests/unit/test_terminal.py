@@ -21,7 +21,16 @@ from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, deviates
 from nodeproof.report import comparison, digest, plain, tables
-from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, WINDOW, ScenarioVerdict, shard_run, tell
+from tests.unit.synthetic_runs import (
+    CLAIMS,
+    CONFORMS,
+    FACTS,
+    WINDOW,
+    ScenarioVerdict,
+    digest_of,
+    shard_run,
+    tell,
+)
 
 # Text on a terminal and in Markdown: foreign text, lines, and progress
 
@@ -86,17 +95,17 @@ def test_commands_that_read_runs_control_no_terminal(
     assert "changed: cordon.taint" in output.out
     assert "two shards differ in their kind of lab" in output.err
     assert steers(output.out + output.err) == []
-    assert steers(tables.render(rows, 1.0, HOSTILE, {})) == []
+    assert steers(tables.render(digest_of(rows), HOSTILE, {})) == []
 
 
 def test_foreign_text_in_markdown_is_a_code_span(tmp_path: Path) -> None:
     """GitHub links bare addresses and numbers, and notifies mentioned users."""
     rows = [(f"a.py::test_{HOSTILE}", "cordon.taint", deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE))]
     facts = replace(FACTS, lab=HOSTILE, exit_reason=HOSTILE, selected=(HOSTILE,))
-    run_digest = digest.read(tell(tmp_path / "run", rows, facts))
+    run_digest = digest.read(tell(tmp_path / "run", rows, facts), CLAIMS)
     for text in (
-        tables.summary(run_digest, CLAIMS),
-        comparison.matrix_markdown(comparison.compare([run_digest], CLAIMS)),
+        tables.summary(run_digest),
+        comparison.matrix_markdown(comparison.compare([run_digest])),
     ):
         assert "evil.example" in text
         for mark in ("@everyone", "evil.example", "#1", "![i]", "<img", "<!--"):

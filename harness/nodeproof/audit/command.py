@@ -155,12 +155,12 @@ def _print(
         }
         terminal.document(f"{json.dumps(content, indent=1)}\n")
     elif arguments.format == "junit":
-        terminal.document(junit.render(digest.read(folder), claims))
+        terminal.document(junit.render(digest.read(folder, claims)))
     else:
         for line in (*_setting_lines(shown), *_danger_lines(warnings)):
             terminal.put(line)
         kept = str(folder) if arguments.run else "not kept (--run DIR)"
-        terminal.put(tables.render(rows, rundir.read_facts(folder).duration_s, kept))
+        terminal.put(tables.render(digest.read(folder, claims), kept, {}))
 
 
 def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:

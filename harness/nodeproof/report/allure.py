@@ -23,7 +23,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, worst
 from nodeproof.report import digest, files, rundir, sections
-from nodeproof.report.digest import Digest, Since
+from nodeproof.report.digest import Digest
 
 RESULTS = "allure-results"
 SCENARIO = "scenario"
@@ -50,19 +50,17 @@ def labels(nodeid: str, claims: Iterable[str], catalogue: Mapping[str, Claim]) -
     yield from (("claim", claim) for claim in claims)
 
 
-def links(claims: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield address and name of the links to the claims' headings in the documentation of Kubernetes.
+def links(claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tuple[str, str]]:
+    """Yield address and name of the links to the claims' headings in the documentation of Kubernetes, and to
+    the issues by which claims are known to deviate.
 
     Allure shows no link with a relative address, so none leads to the judged page.
     """
-    for section in dict.fromkeys(sections.section_of(claim) for claim in sorted(set(claims))):
+    claims = sorted(set(claims))
+    for section in dict.fromkeys(map(sections.section_of, claims)):
         if section.address:
             yield section.address, f"Kubernetes: {section.title}"
-
-
-def issues(claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tuple[str, str]]:
-    """Yield address and name of the issues by which claims are known to deviate."""
-    bugs = (catalogue[claim].reported for claim in sorted(set(claims)) if claim in catalogue)
+    bugs = (catalogue[claim].reported for claim in claims if claim in catalogue)
     yield from dict.fromkeys((bug.url, bug.issue) for bug in bugs if bug)
 
 
@@ -113,8 +111,7 @@ def new_result(
         "stop": at_ms,
         "labels": [{"name": name, "value": value} for name, value in labels(nodeid, claims, catalogue)],
         "links": [
-            {"type": "link", "url": address, "name": name}
-            for address, name in (*links(claims), *issues(claims, catalogue))
+            {"type": "link", "url": address, "name": name} for address, name in links(claims, catalogue)
         ],
         "attachments": [],
     }
@@ -201,9 +198,7 @@ def addresses(run: Path) -> Mapping[str, str]:
     }
 
 
-def deviation_categories(
-    run: Digest, earlier: Mapping[str, Since], catalogue: Mapping[str, Claim]
-) -> list[Json]:
+def deviation_categories(run: Digest) -> list[Json]:
     """Return the categories of the deviating scenarios: new deviations, those of earlier runs, known ones.
 
     The first that applies to a scenario counts.
@@ -215,7 +210,7 @@ def deviation_categories(
     for row in run.rows:
         if row["verdict"] == "deviates":
             is_known = digest.verdict_of(row).is_known
-            category = KNOWN if is_known else _category(row["claim"], earlier, catalogue)
+            category = KNOWN if is_known else _category(row["claim"], run)
             by_scenario.setdefault(row["scenario"], set()).add(category)
     by_category: dict[str, list[str]] = {NEW: [], NEW_BESIDE_DRIFT: [], STANDING: [], KNOWN: []}
     for scenario, categories in sorted(by_scenario.items()):
@@ -233,10 +228,10 @@ def deviation_categories(
     ]
 
 
-def _category(claim: str, earlier: Mapping[str, Since], catalogue: Mapping[str, Claim]) -> str:
-    if claim in earlier and not earlier[claim].is_new:
+def _category(claim: str, run: Digest) -> str:
+    if claim in run.since and not run.since[claim].is_new:
         return STANDING
-    return NEW_BESIDE_DRIFT if claim in catalogue and catalogue[claim].drift else NEW
+    return NEW_BESIDE_DRIFT if claim in run.claims and run.claims[claim].drift else NEW
 
 
 def _matcher(scenario: str, status: str) -> Json:

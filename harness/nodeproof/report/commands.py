@@ -22,15 +22,17 @@ from nodeproof.report import (
     site,
     tables,
 )
+from nodeproof.report.digest import Digest
+from nodeproof.report.plain import encodable
 from nodeproof.terminal import document, put, say
 
 
 def _put(text: str, place: str) -> None:
     """Print a text, or write it into a file and print where that is."""
     if place == files.STANDARD_OUTPUT:
-        document(f"{page.encodable(text)}\n")
+        document(f"{encodable(text.rstrip())}\n")
     else:
-        put(str(page.write_html(Path(place), text)))
+        put(str(files.write_report(Path(place), text)))
 
 
 def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
@@ -38,13 +40,17 @@ def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
     return catalogue.load(arguments.claims)
 
 
+def _read_runs(arguments: argparse.Namespace) -> list[Digest]:
+    claims = _claims(arguments)
+    return [digest.read(run, claims) for run in arguments.runs]
+
+
 def recheck_run(arguments: argparse.Namespace) -> int:
     """Judge a stored run again, and rebuild its reports in a folder inside the run."""
     claims = _claims(arguments)
     rechecked = recheck.recheck(arguments.run_folder, claims)
     run, facts = rechecked.digest, rechecked.facts
-    took_s = facts.duration_s if facts.ended else None
-    put(tables.render(run.rows, took_s, str(run.run), digest.deviating_since(run.run, facts, run.rows)))
+    put(tables.render(run, str(run.run), run.since))
     for difference in rechecked.changed:
         put(f"changed: {difference}")
     for sentence in run.missing:
@@ -67,17 +73,17 @@ def merge_shards(arguments: argparse.Namespace) -> int:
     """Make one run of shards, with its site."""
     claims = _claims(arguments)
     merged = merge.merge(arguments.runs, arguments.run, claims)
-    folder, facts, rows = merged.folder, merged.facts, merged.rows
+    folder, facts, run = merged.folder, merged.facts, digest.read(merged.folder, claims)
     for role in merged.mixed:
         say(f"shards ran different executables of {role}: run.json names the first one's")
-    put(tables.render(rows, facts.duration_s, str(folder), digest.deviating_since(folder, facts, rows)))
+    put(tables.render(run, str(folder), run.since))
     if facts.exit_reason:
         say(facts.exit_reason)
     if not arguments.no_site:
         index = site.generate(folder, say, claims)
         say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
         say(f"report, each scenario with its evidence: {index}")
-    return digest.exit_code(rows, merged.selected, facts.selected, facts.exit_reason)
+    return digest.exit_code(run.rows, merged.selected, facts.selected, facts.exit_reason)
 
 
 def serve_site(arguments: argparse.Namespace) -> int:
@@ -99,26 +105,21 @@ def write_page(arguments: argparse.Namespace) -> int:
 
 def write_junit(arguments: argparse.Namespace) -> int:
     """Print or write a run's verdicts as JUnit XML."""
-    claims = _claims(arguments)
-    if arguments.output == files.STANDARD_OUTPUT:
-        document(junit.render(digest.read(arguments.run_folder), claims))
-    else:
-        put(str(junit.write(arguments.run_folder, claims, Path(arguments.output))))
+    _put(junit.render(digest.read(arguments.run_folder, _claims(arguments))), arguments.output)
     return 0
 
 
 def compare_runs(arguments: argparse.Namespace) -> int:
     """Print what differs between two runs; return 1 if something regressed."""
-    runs = [digest.read(run) for run in (arguments.before, arguments.after)]
-    compared = comparison.compare(runs, _claims(arguments))
+    claims = _claims(arguments)
+    compared = comparison.compare([digest.read(run, claims) for run in (arguments.before, arguments.after)])
     put(comparison.changes_text(compared))
     return 1 if compared.regressions else 0
 
 
 def show_matrix(arguments: argparse.Namespace) -> int:
     """Print or write the page's claims across several runs."""
-    runs = [digest.read(run) for run in arguments.runs]
-    compared = comparison.compare(runs, _claims(arguments))
+    compared = comparison.compare(_read_runs(arguments))
     if arguments.html:
         _put(comparison.matrix_html(compared, Path(arguments.html).parent), arguments.html)
     if arguments.markdown:
@@ -132,13 +133,12 @@ def show_matrix(arguments: argparse.Namespace) -> int:
 
 def summarize(arguments: argparse.Namespace) -> int:
     """Print runs in Markdown, one after the other, or write them as OpenMetrics."""
-    claims = _claims(arguments)
-    runs = [digest.read(run) for run in arguments.runs]
+    runs = _read_runs(arguments)
     if arguments.openmetrics:
-        put(str(openmetrics.write(runs, claims, arguments.openmetrics)))
+        put(str(files.write_report(arguments.openmetrics, openmetrics.render(runs))))
         return 0
     for run in runs:
-        document(f"{tables.summary(run, claims)}\n")
+        document(f"{tables.summary(run)}\n")
     return 0
 
 

@@ -77,8 +77,12 @@ class Comparison:
     """The claims that at least one run has, under the headings of the page."""
 
     runs: tuple[Digest, ...]
-    claims: Mapping[str, Claim]
     sections: tuple[tuple[Section, tuple[Line, ...]], ...]
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """The catalogue."""
+        return self.runs[0].claims
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -92,11 +96,8 @@ class Comparison:
 
     def counts(self, number: int) -> str:
         """Count the claims of one run by state."""
-        states = Counter(entry.state for line in self.lines if (entry := line.entries[number]))
-        counts = (
-            f"{count} {page.label_of(state, count)}" for state in page.LABELS if (count := states[state])
-        )
-        return ", ".join(counts) or "no verdict"
+        states = digest.count_states(filter(None, (line.entries[number] for line in self.lines)))
+        return ", ".join(f"{count} {label}" for _state, label, count in states if count) or "no verdict"
 
     @cached_property
     def changes(self) -> tuple[Line, ...]:
@@ -197,18 +198,14 @@ class Comparison:
         return tuple(_read_reported(run, keys) for run in self.runs)
 
 
-def compare(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> Comparison:
+def compare(runs: Sequence[Digest]) -> Comparison:
     """Put runs side by side."""
-    by_run = [
-        {entry.id: entry for entry in digest.entries(run, claims) if entry.rows or entry.is_missing}
-        for run in runs
-    ]
+    by_run = [{entry.id: entry for entry in run.entries if entry.rows or entry.is_missing} for run in runs]
     names = dict.fromkeys(name for entries in by_run for name in entries)
     lines = {name: Line(name, tuple(entries.get(name) for entries in by_run)) for name in names}
     sections = digest.by_section(line.entry for line in lines.values())
     return Comparison(
         tuple(runs),
-        claims,
         tuple(
             (section, tuple(lines[entry.id] for entry in entries)) for section, entries in sections if entries
         ),

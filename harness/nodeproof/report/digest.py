@@ -16,8 +16,9 @@ from nodeproof.model.claim import CONTRARY, MOVED, Claim
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
-from nodeproof.report import rundir
-from nodeproof.report.plain import counted
+from nodeproof.report import recovery, rundir
+from nodeproof.report.plain import counted, duration
+from nodeproof.report.recovery import Cell
 from nodeproof.report.rundir import Row, RunFacts, StoredRun
 from nodeproof.report.sections import Section, sections
 
@@ -34,10 +35,43 @@ SIGNS: Mapping[State, str] = {
     "silent": "·",
 }
 """A sign for each state, so that colour is not the only difference."""
+LABELS: Mapping[State, str] = {
+    "deviates": "deviate",
+    "open": "should have been proven",
+    "known": "known and reported",
+    "skipped": "cannot be proven here",
+    "conforms": "conform",
+    "silent": "not judged",
+}
+"""States of claims, as predicates of several claims."""
+
+MEANINGS: Mapping[str, str] = {
+    "not-applicable": "the claim does not hold for this Kubernetes version",
+    "lab-lacks": "this lab does not have what the claim needs",
+    "scaled": "the profile changes the value in question, or the window would also admit its half or double",
+    "settings-unknown": "the setting that decides the claim cannot be read from this cluster",
+    "aborted": "a condition of the cluster's owner ended the fault before its time",
+    "not-injected": "no probe confirmed the fault, it ended too early, or it did not cut its node off",
+    "no-anchor": "the event from which the window is counted did not occur",
+    "gap": "a watch had a gap at the relevant time, or nothing proves that it had none",
+    "component-died": "a component ended that no fault was meant to end",
+    "host-too-loaded": "the host was too busy to measure times precisely enough",
+    "check-failed": "the check itself could not be evaluated",
+}
+"""Meanings of the codes of unproven claims."""
+EVIDENCE = ("timeline.svg", "rates.svg", "timeline.png", "rates.png", "history.jsonl")
+"""Files of a scenario that pages link to; runs of earlier versions have bitmaps."""
+_NO_EVENT = "none"
+"""The measured value if an event rightly did not occur."""
 CONFORMS, DEVIATES, ABORTED, UNPROVEN = 0, 1, 2, 3
 MAX_EARLIER_RUNS = 50
 """Earlier runs that are searched for the first deviation of a claim."""
 _CLAIM = "--claim"
+
+
+def label_of(state: State, claims: int) -> str:
+    """Return the predicate of a number of claims in a state."""
+    return f"{LABELS[state]}s" if claims == 1 and state in ("deviates", "conforms") else LABELS[state]
 
 
 def verdict_of(row: Row) -> Verdict:
@@ -64,6 +98,17 @@ def measured_of(row: Row) -> str:
     """Return the measured value with its unit, or an empty text."""
     measured = row["measured"]
     return str(Measured(measured["value"], measured["unit"])) if measured else ""
+
+
+def measured_beside(row: Row) -> str:
+    """Return the measured value if the row's reason does not contain it."""
+    measured = row["measured"]
+    if measured and not measured["unit"]:
+        value = measured["value"]
+        text = value if isinstance(value, str) else f"{value:g}"
+        if value == _NO_EVENT or text in row["reason"]:
+            return ""
+    return measured_of(row)
 
 
 def details_of(row: Row) -> dict[str, str]:
@@ -253,6 +298,11 @@ class Entry:
         return measured_of(self.rows[0]) if self.rows else ""
 
     @property
+    def reported(self) -> str:
+        """The issue by which it is known to deviate, if the verdict names one."""
+        return self.verdict.reported if self.verdict else ""
+
+    @property
     def area(self) -> str:
         """The claim's area, which its id begins with."""
         return self.claim.area if self.claim else self.id.partition(".")[0]
@@ -297,9 +347,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Digest:
-    """What there is of a run. `missing` has a sentence for each part that is not there."""
+    """What all reports show of a run. `missing` has a sentence for each part that is not there."""
 
     run: Path
+    claims: Mapping[str, Claim]
+    """The catalogue."""
     facts: RunFacts | None
     rows: tuple[Row, ...]
     load: Load
@@ -315,6 +367,13 @@ class Digest:
     def name(self) -> str:
         """The run's name; of a rechecked one also the folder inside it."""
         return rundir.display_name(self.run)
+
+    @property
+    def name_with_shard(self) -> str:
+        """The run's name, and its shard."""
+        shard = self.facts.shard if self.facts else None
+        part = f", shard {shard.get('number')}/{shard.get('of')}" if isinstance(shard, dict) else ""
+        return f"{self.name}{part}"
 
     @property
     def kubernetes_version(self) -> str:
@@ -346,6 +405,33 @@ class Digest:
         """The claims that it was to judge, as far as is known."""
         return frozenset(self.facts.selected) if self.facts else frozenset()
 
+    @property
+    def host(self) -> str:
+        """The load of the host, and the number of verdicts that it prevented."""
+        lost = sum(row["code"] == "host-too-loaded" for row in self.rows)
+        return f"{self.load}; host too busy: {counted(lost, 'verdict')}" if lost else str(self.load)
+
+    @property
+    def began(self) -> str:
+        """The start of the run to the minute, in UTC."""
+        return f"{self.facts.began[:16].replace('T', ' ')} UTC" if self.facts else ""
+
+    @property
+    def lasted(self) -> str:
+        """The duration of a complete run."""
+        return duration(self.facts.duration_s) if self.facts and self.facts.ended else ""
+
+    @property
+    def differing_settings(self) -> str:
+        """The number of settings that are not upstream's defaults."""
+        number = len(self.facts.settings) if self.facts else 0
+        return counted(number, "setting of the lab is", "settings of the lab are")
+
+    @property
+    def has_allure(self) -> bool:
+        """Whether Allure's page is beside the run's page."""
+        return (self.run / "site" / "index.html").is_file()
+
     @cached_property
     def by_claim(self) -> Mapping[str, tuple[Row, ...]]:
         """The rows of each claim, the one that decides it first."""
@@ -355,10 +441,89 @@ class Digest:
                 claims[row["claim"]].append(row)
         return {claim: tuple(rows) for claim, rows in claims.items()}
 
+    @cached_property
+    def entries(self) -> Sequence[Entry]:
+        """Every claim of the catalogue, then those that only the run has."""
+        return [
+            self._entry(name, self.claims.get(name))
+            for name in dict.fromkeys([*self.claims, *self.by_claim, *sorted(self.selected)])
+        ]
+
+    @cached_property
+    def sections(self) -> Sequence[tuple[Section, Sequence[Entry]]]:
+        """Every claim under its heading of the Kubernetes page."""
+        return by_section(self.entries)
+
+    @cached_property
+    def since(self) -> Mapping[str, Since]:
+        """Since when each deviating claim deviates, as far as earlier runs show it."""
+        return _deviating_since(self.run, self.facts, self.rows) if self.facts else {}
+
+    @cached_property
+    def recoveries(self) -> Mapping[str, Mapping[str, Cell]]:
+        """How nodes recovered, by kind of fault and measure; the earlier runs are of the same version."""
+        run = rundir.recorded_run(self.run)
+        earlier = earlier_runs(run, self.facts) if self.facts else ()
+        version = self.kubernetes_version
+        folders = [folder for other, folder in earlier if other.kubernetes_version == version]
+        return recovery.table(recovery.read(run), map(recovery.read, folders))
+
+    @property
+    def counts(self) -> Sequence[tuple[State, str, int]]:
+        """Each state with its predicate and its number of claims."""
+        return count_states(self.entries)
+
+    @property
+    def totals(self) -> str:
+        """The number of judged claims by verdict."""
+        return totals(rows[0] for rows in self.by_claim.values())
+
+    @property
+    def skipped(self) -> Sequence[tuple[str, str, Sequence[Entry]]]:
+        """Claims that this run cannot prove, by code and reason."""
+        by_reason: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self.in_state("skipped"):
+            row = entry.rows[0]
+            by_reason.setdefault((row["code"], row["reason"]), []).append(entry)
+        return [(code, reason, entries) for (code, reason), entries in sorted(by_reason.items())]
+
+    @property
+    def codes(self) -> Sequence[tuple[str, str]]:
+        """The codes of unproven claims, with their meanings."""
+        unproven = [*self.in_state("open"), *self.in_state("skipped")]
+        used = {entry.rows[0]["code"] for entry in unproven if entry.rows}
+        return [(code, meaning) for code, meaning in MEANINGS.items() if code in used]
+
+    @property
+    def differing(self) -> Sequence[Entry]:
+        """Claims on which page and code differ, and which do not deviate."""
+        return [entry for _section, entries in self.sections for entry in entries if entry.differs]
+
+    def in_state(self, state: State) -> Sequence[Entry]:
+        return [entry for _section, entries in self.sections for entry in entries if entry.state == state]
+
+    def evidence(self, nodeid: str) -> Sequence[tuple[str, str]]:
+        """Return name and address of the files of a scenario."""
+        folder = rundir.slug(nodeid)
+        return [
+            (name.partition(".")[0], f"../scenarios/{folder}/{name}")
+            for name in EVIDENCE
+            if (self.run / "scenarios" / folder / name).is_file()
+        ]
+
+    def _entry(self, name: str, claim: Claim | None) -> Entry:
+        if rows := self.by_claim.get(name, ()):
+            return Entry(name, claim, rows)
+        if name in self.selected:
+            return Entry(name, claim, (), "It was to be judged, and the run has no verdict on it.", True)
+        if claim is not None and claim.status == "planned":
+            return Entry(name, claim, (), "No scenario judges it yet.")
+        if claim is not None and claim.status != "judged":
+            return Entry(name, claim, (), f"{claim.status}: {claim.reason}")
+        return Entry(name, claim, (), "Not part of this run.")
+
     def _fact(self, name: str) -> str:
-        if self.facts:
-            return str(getattr(self.facts, name))
-        return common(self.rows, name)
+        return str(getattr(self.facts, name)) if self.facts else common(self.rows, name)
 
 
 def common(rows: Iterable[Row], name: str) -> str:
@@ -366,7 +531,7 @@ def common(rows: Iterable[Row], name: str) -> str:
     return ", ".join(sorted({str(row[name]) for row in rows})) or "unknown"
 
 
-def read(run: Path) -> Digest:
+def read(run: Path, claims: Mapping[str, Claim]) -> Digest:
     """Read a run, whatever of it is there.
 
     Raises:
@@ -386,15 +551,13 @@ def read(run: Path) -> Digest:
     limit_s = max((limit_s for _slack_s, limit_s in slacks), default=0.0)
     load = Load(tuple(slack_s for slack_s, _limit_s in slacks), limit_s, rundir.run_again(stored.folder))
     is_rechecked = rundir.is_rechecked(stored.folder)
-    return Digest(stored.folder, stored.facts, rows, load, tuple(missing), is_rechecked)
+    return Digest(stored.folder, claims, stored.facts, rows, load, tuple(missing), is_rechecked)
 
 
-def entries(digest: Digest, claims: Mapping[str, Claim]) -> list[Entry]:
-    """Return every claim of the catalogue, then those that only the run has."""
-    return [
-        _entry(name, claims.get(name), digest)
-        for name in dict.fromkeys([*claims, *digest.by_claim, *sorted(digest.selected)])
-    ]
+def count_states(entries: Iterable[Entry]) -> Sequence[tuple[State, str, int]]:
+    """Return each state with its predicate and the number of claims in it."""
+    numbers = Counter(entry.state for entry in entries)
+    return [(state, label_of(state, numbers[state]), numbers[state]) for state in LABELS]
 
 
 def by_section(entries: Iterable[Entry]) -> list[tuple[Section, list[Entry]]]:
@@ -428,19 +591,6 @@ def _split_remark(remark: str) -> tuple[str, str]:
             text = remark.removeprefix(begin)
             return kind, text.removesuffix(")") if begin.endswith("(") else text
     return "say{s} of it", remark
-
-
-def _entry(name: str, claim: Claim | None, digest: Digest) -> Entry:
-    rows = digest.by_claim.get(name, ())
-    if rows:
-        return Entry(name, claim, rows)
-    if name in digest.selected:
-        return Entry(name, claim, (), "It was to be judged, and the run has no verdict on it.", True)
-    if claim is not None and claim.status == "planned":
-        return Entry(name, claim, (), "No scenario judges it yet.")
-    if claim is not None and claim.status != "judged":
-        return Entry(name, claim, (), f"{claim.status}: {claim.reason}")
-    return Entry(name, claim, (), "Not part of this run.")
 
 
 def _missing_end(run: StoredRun, no_end: str) -> Iterator[str]:
@@ -512,7 +662,7 @@ class Since:
         return f"{first}; {before}" if before else f"{first}; no earlier run here judged it"
 
 
-def deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, Since]:
+def _deviating_since(run: Path, facts: RunFacts, rows: Iterable[Row]) -> Mapping[str, Since]:
     """Return since when each deviating claim of a run deviates, by the runs in the folder around it.
 
     Only runs of the same lab kind, profile and user's settings count, of any version: a deviation of another

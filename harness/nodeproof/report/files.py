@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 from nodeproof import disk
 from nodeproof.model.problem import Problem
+from nodeproof.report.plain import encodable
 
 STANDARD_OUTPUT = "-"
 """Name of the standard output as a file; a file of that name is `./-`."""
@@ -50,13 +51,14 @@ def read_text(path: Path) -> str:
     return read_bytes(path).decode()
 
 
-def write_output(path: Path, content: bytes, failed: str) -> Path:
-    """Write a file that a user named. Raises Problem with the message `failed`."""
+def write_report(path: Path, text: str) -> Path:
+    """Write a report in one step, also to where a user wants it. Raises Problem if that fails."""
+    failed = "the report cannot be written"
     next_step = "name a file in a folder of yours"
     if path.is_dir():
         raise Problem(f"{failed}: this is a folder", str(path), next_step)
     try:
-        return disk.replace(path, content)
+        return disk.replace(path, encodable(f"{text.rstrip()}\n").encode())
     except OSError as error:
         raise Problem(failed, str(path), next_step, str(error)) from error
 

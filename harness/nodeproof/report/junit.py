@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from nodeproof.model.claim import Claim
-from nodeproof.report import digest, files, rundir, sections
+from nodeproof.report import digest, rundir, sections
 from nodeproof.report.digest import Digest, Entry, State, details_of, verdict_of
 from nodeproof.report.rundir import Row
 
@@ -31,17 +29,7 @@ _ELEMENTS: Mapping[State, str] = {
 _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
-def write(run: Path, claims: Mapping[str, Claim], path: Path) -> Path:
-    """Write the JUnit XML of a run, whatever of it is there.
-
-    Raises:
-        Problem: There is no run, or the file cannot be written.
-    """
-    text = render(digest.read(run), claims)
-    return files.write_output(path, text.encode(), "the JUnit XML cannot be written")
-
-
-def render(run: Digest, claims: Mapping[str, Claim]) -> str:
+def render(run: Digest) -> str:
     """Return the JUnit XML of a run."""
     times, unjudged = rundir.read_times(run.run), _scenarios_without_verdict(run)
     root = _element("testsuites", name="nodeproof")
@@ -49,7 +37,7 @@ def render(run: Digest, claims: Mapping[str, Claim]) -> str:
         case = _element("testcase", classname="run", name="The run is whole")
         case.append(_element("error", message=" ".join(run.missing), type="not whole"))
         root.append(_suite("The run itself", run, [case]))
-    for section, entries in digest.by_section(digest.entries(run, claims)):
+    for section, entries in run.sections:
         cases = [
             _case(entry, unjudged.get(entry.id, ()), times)
             for entry in entries

@@ -33,7 +33,6 @@ class Merged:
 
     folder: Path
     facts: RunFacts
-    rows: tuple[Row, ...]
     selected: tuple[str, ...]
     """The claims selected by name."""
     mixed: tuple[str, ...]
@@ -122,13 +121,13 @@ def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) 
             rundir.write_scenario(into, nodeid, (), unread, gap_rows)
             judged = [row["claim"] for row in gap_rows]
             allure.write_broken(into, nodeid, judged, reason, claims, ended_s)
-        rows = rundir.merge_verdicts(into)
+        rundir.merge_verdicts(into)
         rundir.write_facts(into, facts)
         rundir.point_latest(into.resolve().parent, into)
     except OSError as error:
         next_step = "remove what is there, and merge again"
         raise Problem("the merged run cannot be written", str(into), next_step, str(error)) from error
-    return Merged(into, facts, rows, shard.selected, _mixed_components(shards))
+    return Merged(into, facts, shard.selected, _mixed_components(shards))
 
 
 def _read(runs: Sequence[Path]) -> tuple[Sequence[ShardRun], Mapping[str, str]]:

@@ -5,36 +5,20 @@ The labels of a run are its set-up, not its name: the next night continues the s
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, files
-from nodeproof.report.digest import Digest, State
+from nodeproof.report.digest import Digest
 
 _SETUP = ("kubernetes_version", "lab", "profile", "settings")
-_STATES: Sequence[str] = get_args(State)
 
 
-def write(runs: Sequence[Digest], claims: Mapping[str, Claim], path: Path) -> Path:
-    """Write the metrics of runs.
-
-    Raises:
-        Problem: Two runs have the same set-up, or the file cannot be written.
-    """
-    failed = "the metrics cannot be written"
-    return files.write_output(path, render(runs, claims), failed)
-
-
-def render(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> bytes:
+def render(runs: Sequence[Digest]) -> str:
     """Return the metrics of runs. Raises Problem if two have the same set-up."""
     setups = [_setup(run) for run in runs]
     for run, setup in zip(runs, setups, strict=True):
@@ -42,15 +26,16 @@ def render(runs: Sequence[Digest], claims: Mapping[str, Claim]) -> bytes:
             message = f"two runs have the set-up {' '.join(filter(None, setup))}"
             raise Problem(message, str(run.run), "pass only one of them")
     registry = CollectorRegistry()
-    registry.register(_Runs(runs, claims))
-    return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
+    registry.register(_Runs(runs))
+    metrics: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return metrics.decode()
 
 
 class _Runs:
     """A collector of prometheus_client over runs."""
 
-    def __init__(self, runs: Sequence[Digest], claims: Mapping[str, Claim]) -> None:
-        self._runs, self._claims = runs, claims
+    def __init__(self, runs: Sequence[Digest]) -> None:
+        self._runs = runs
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all runs."""
@@ -69,12 +54,10 @@ class _Runs:
             if run.facts and run.facts.ended:
                 duration.add_metric(setup, run.facts.duration_s)
             whole.add_metric(setup, float(run.is_whole))
-            entries = [entry for entry in digest.entries(run, self._claims) if entry.state != "silent"]
-            number: Counter[str] = Counter(entry.state for entry in entries)
-            for name in _STATES:
+            for name, _label, number in run.counts:
                 if name != "silent":
-                    counts.add_metric([*setup, name], number[name])
-            for entry in entries:
+                    counts.add_metric([*setup, name], number)
+            for entry in (entry for entry in run.entries if entry.state != "silent"):
                 state.add_metric([*setup, entry.id, entry.area, entry.state], 1)
                 row = entry.rows[0] if entry.rows else {}
                 if row.get("measured") and row["measured"]["unit"] == "s":

@@ -63,6 +63,11 @@ def prose_in_markdown(text: str, most: int = LONG) -> str:
     return _MARKDOWN.sub(r"\\\1", flat)
 
 
+def encodable(text: str) -> str:
+    """Replace what no encoding has (half a surrogate pair) by a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def shortened(text: str, most: int) -> str:
     """Return at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -35,14 +35,13 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report import digest, files, page, rundir
 from nodeproof.report.digest import Digest
-from nodeproof.report.page import View
 
 INDEX, KEEP = "index.html", 30
 _OWN = "<!-- nodeproof publish -->"
 """Marks the list, in its template."""
 _PARTIAL = ".nodeproof-partial-"
 _OF_A_RUN = (rundir.RUN, rundir.VERDICTS, rundir.DECLARED, rundir.CHANGES)
-_OF_A_SCENARIO = (*page.EVIDENCE, "judgments.json")
+_OF_A_SCENARIO = (*digest.EVIDENCE, "judgments.json")
 _LOSSLESS = "utf-8", "surrogateescape"
 _EMBEDDED = re.compile(r'(?:\bd\("[^"]*","|data:[a-z]+/([a-z0-9.+-]+);base64,)([A-Za-z0-9+/]+={0,2})(?=")')
 """Data in Allure's page: `d("data/test-results/….json","BASE64")`, `src="data:text/javascript;base64,…"`."""
@@ -58,7 +57,7 @@ class Copy:
     """When the run began; if that is unknown, when it was published."""
     began: str
     """To the minute, in UTC; empty if unknown."""
-    view: View | None
+    digest: Digest | None
     unread: str = ""
     """Why it cannot be read."""
 
@@ -95,19 +94,19 @@ def publish(
         raise Problem("a site without runs shows nothing", f"--keep {keep}", "keep 1 at least")
     if mib < 0:
         raise Problem("runs cannot be so small", f"--mib {mib}", "give a number of MiB, or 0 for no limit")
-    digests = [digest.read(run) for run in runs]
+    digests = [digest.read(run, claims) for run in runs]
     _check(folder, digests)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for partial in folder.glob(f"{_PARTIAL}*"):
             shutil.rmtree(partial)
         for run in digests:
-            _copy(run, folder, claims)
+            _copy(run, folder)
         copies, unread = _read_copies(folder, claims)
         number = min(keep, _fitting([copy.folder for copy in copies], mib))
-        shown = [copy for copy in copies[:number] if copy.view]
-        unread += [f"{copy.folder.name}: {copy.unread}" for copy in copies[:number] if not copy.view]
-        index = page.write_html(
+        shown = [copy for copy in copies[:number] if copy.digest]
+        unread += [f"{copy.folder.name}: {copy.unread}" for copy in copies[:number] if not copy.digest]
+        index = files.write_report(
             folder / INDEX, page.render_template("publish.html", runs=shown, unread=unread)
         )
         for copy in copies[number:]:
@@ -162,7 +161,7 @@ def _is_same(run: Digest, place: Path) -> bool:
     return True
 
 
-def _copy(run: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
+def _copy(run: Digest, folder: Path) -> None:
     """Copy one run beside its place, and move it there when it is complete. Raises OSError."""
     name = _name(run)
     partial, old = (folder / f"{_PARTIAL}{part}-{name}" for part in ("new", "old"))
@@ -173,8 +172,8 @@ def _copy(run: Digest, folder: Path, claims: Mapping[str, Claim]) -> None:
         target.parent.mkdir(exist_ok=True)
         _copy_redacted(source, target)
     # The content is the copy's; its links, its neighbours and the tries put aside are the run's.
-    shown = replace(digest.read(partial), run=run.run, load=run.load)
-    page.write_html(partial / "site" / page.FILE, page.render(shown, claims))
+    shown = replace(digest.read(partial, run.claims), run=run.run, load=run.load)
+    files.write_report(partial / "site" / page.FILE, page.render(shown))
     began = run.facts.began if run.facts else rundir.read_run(run.run).began
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rundir.write_json(partial / rundir.PUBLISHED, {"run": name, "began": began, "published": now})
@@ -253,11 +252,11 @@ def _read_copy(mark: Path, claims: Mapping[str, Claim]) -> Copy | None:
     if published is None:
         return None
     try:
-        run = digest.read(mark.parent)
+        run = digest.read(mark.parent, claims)
     except Problem as problem:
         return Copy(mark.parent, published, "", None, problem.what)
     began_text = f"{began.isoformat(' ', 'minutes')[:16]} UTC" if began else ""
-    return Copy(mark.parent, began or published, began_text, View(run, claims))
+    return Copy(mark.parent, began or published, began_text, run)
 
 
 def _parse_time(text: Json) -> datetime | None:

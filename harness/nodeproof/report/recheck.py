@@ -104,8 +104,9 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
         raise Problem(failed, str(folder), next_step, str(error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    junit.write(folder, claims, folder / junit.FILE)
-    return Rechecked(digest.read(folder), facts, changed)
+    rechecked = digest.read(folder, claims)
+    files.write_report(folder / junit.FILE, junit.render(rechecked))
+    return Rechecked(rechecked, facts, changed)
 
 
 def _write(

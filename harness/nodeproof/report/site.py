@@ -84,14 +84,14 @@ def generate(run: Path, report_line: Callable[[str], None], claims: Mapping[str,
 
 def _build(run: Path, report_line: Callable[[str], None], claims: Mapping[str, Claim]) -> Path:
     facts, node = rundir.read_facts(run), find_node()
-    run_digest = digest.read(run)
+    stored = digest.read(run, claims)
     program = install(node, report_line)
     results = run / allure.RESULTS
     # Allure itself opens the files in it.
     files.refuse_links(results)
     partial_site, site = run / ".site", run / "site"
     with locks.locked(rundir.recorded_run(run).parent / f".{HISTORY}.lock"):
-        config = _write_config(run, run_digest, facts, claims)
+        config = _write_config(stored, facts)
         files.remove(partial_site)
         options = ("--config", str(config), "--output", str(partial_site))
         argv = (node.program, str(program), "generate", *options, str(results))
@@ -189,7 +189,7 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         for role, about in facts.components.items()
     }
     shown = {
-        "verdicts": digest.totals(digest.worst_by_claim(run.rows).values()),
+        "verdicts": run.totals,
         "judged": "again, from the recordings" if run.is_judged_again else "",
         "kubernetes": facts.kubernetes_version,
         "lab": facts.lab,
@@ -266,23 +266,21 @@ def _recipe() -> Path:
     return shipped("infra/allure/package-lock.json").parent
 
 
-def _write_config(run: Path, run_digest: Digest, facts: RunFacts, claims: Mapping[str, Claim]) -> Path:
+def _write_config(run: Digest, facts: RunFacts) -> Path:
     """Write the shipped configuration with the run's trend, deviations and expected number of scenarios.
 
     A site that is built again, or of a run that is judged again, adds nothing to the trend.
     """
     config: dict[str, Json] = json.loads((_recipe() / "allurerc.json").read_text())
-    trend = history(run, facts)
+    trend = history(run.run, facts)
     # Allure itself reads and writes it.
     files.refuse_links(trend)
     config["historyPath"] = str(trend)
-    config["variables"] = _variables(facts, run_digest)
-    is_built = (run / "site" / "index.html").exists()
-    config["appendHistory"] = not is_built and not run_digest.is_judged_again
-    earlier = digest.deviating_since(run, facts, run_digest.rows)
-    config["categories"] = [*allure.deviation_categories(run_digest, earlier, claims), *config["categories"]]
-    config["qualityGate"]["rules"].append({"id": "scenarios", "minTestsCount": _count_scenarios(run_digest)})
-    path = run / CONFIG
+    config["variables"] = _variables(facts, run)
+    config["appendHistory"] = not run.has_allure and not run.is_judged_again
+    config["categories"] = [*allure.deviation_categories(run), *config["categories"]]
+    config["qualityGate"]["rules"].append({"id": "scenarios", "minTestsCount": _count_scenarios(run)})
+    path = run.run / CONFIG
     rundir.write_json(path, config)
     return path
 

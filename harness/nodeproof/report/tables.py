@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from nodeproof.model.claim import Claim
 from nodeproof.report.digest import (
+    LABELS,
     Digest,
+    Entry,
     Since,
     describe_kubelets,
     details_of,
     measured_of,
-    totals,
+    state_of,
     verdict_of,
-    worst_by_claim,
 )
-from nodeproof.report.page import LABELS, View, render_template
-from nodeproof.report.plain import COMPLETE, aligned, duration, on_terminal, shortened, wrapped
+from nodeproof.report.page import render_template
+from nodeproof.report.plain import COMPLETE, aligned, on_terminal, shortened, wrapped
 from nodeproof.report.rundir import Row
 from nodeproof.report.sections import title
 
@@ -35,54 +35,49 @@ _MAX_SKIP_REASONS = 3
 _SHORT_PAGE_TEXT = 12
 
 
-def render(
-    rows: Iterable[Row], duration_s: float | None, report: str, since: Mapping[str, Since] | None = None
-) -> str:
+def render(run: Digest, report: str, since: Mapping[str, Since]) -> str:
     """Return a line per claim with its worst verdict, reasons below those that do not conform, and totals.
 
     Claims that deviate or should have been proven come first, then those that this lab cannot prove, then the
-    rest. `duration_s` is None if the run has no end.
+    rest. `since` is since when claims deviate, as far as that is of interest.
     """
-    rows = list(rows)
-    worst = dict(sorted(worst_by_claim(rows).items(), key=lambda entry: (_group(entry[1]), entry[0])))
-    scenarios = {claim: {row["scenario"] for row in rows if row["claim"] == claim} for claim in worst}
-    cells = [("claim", "verdict", "measured", "window", "")]
-    head, *lines = aligned([*cells, *(_cells(row, len(scenarios[claim])) for claim, row in worst.items())])
+    entries = sorted(_judged(run), key=lambda entry: (_group(entry), entry.id))
+    head, *lines = aligned([("claim", "verdict", "measured", "window", ""), *map(_cells, entries)])
     output = [head, "-" * len(head)]
-    group = _group(next(iter(worst.values()))) if worst else 0
-    for line, (claim, row) in zip(lines, worst.items(), strict=True):
-        if _group(row) != group:
-            group = _group(row)
+    for number, (line, entry) in enumerate(zip(lines, entries, strict=True)):
+        if number and _group(entry) != _group(entries[number - 1]):
             output.append("")
         output.append(line)
-        if row["verdict"] != "conforms":
-            output += [*wrapped(row["reason"]), *_wrapped_details(row)]
-        if since and claim in since:
-            output += wrapped(str(since[claim]))
-    took = "without an end" if duration_s is None else duration(duration_s)
-    last = f"{took}; report: {on_terminal(report, COMPLETE)}"
-    skewed = dict.fromkeys(filter(None, map(describe_kubelets, rows)))
+        if entry.state != "conforms":
+            output += [*wrapped(entry.reason), *_wrapped_details(entry.rows[0])]
+        if entry.id in since:
+            output += wrapped(str(since[entry.id]))
+    skewed = dict.fromkeys(filter(None, map(describe_kubelets, run.rows)))
     kubelets = [line for text in skewed for line in wrapped(f"judged with kubelets {text}")]
-    newer = sorted({row["upgraded_to"] for row in rows if "upgraded_to" in row})
+    newer = sorted({row["upgraded_to"] for row in run.rows if "upgraded_to" in row})
     upgrades = [f"judged with an upgrade to {version}" for version in newer]
-    return "\n".join([*output, "", *kubelets, *upgrades, totals(worst.values()), last])
+    last = f"{run.lasted or 'without an end'}; report: {on_terminal(report, COMPLETE)}"
+    return "\n".join([*output, "", *kubelets, *upgrades, run.totals, last])
 
 
-def _group(row: Row) -> int:
-    verdict = verdict_of(row)
-    return 2 if verdict.outcome == "conforms" else 1 if verdict.is_skip or verdict.is_known else 0
+def _judged(run: Digest) -> list[Entry]:
+    return [entry for entry in run.entries if entry.rows]
 
 
-def _cells(row: Row, scenarios: int) -> tuple[str, ...]:
-    window, page, remark = row["window"], row["page"], f"x{scenarios}"
+def _group(entry: Entry) -> int:
+    return {"conforms": 2, "skipped": 1, "known": 1}.get(entry.state, 0)
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    row = entry.rows[0]
+    window, page, remark = row["window"], row["page"], f"x{len({row['scenario'] for row in entry.rows})}"
     if "kubelet_version" in row:
         remark += f"  kubelet {on_terminal(row['kubelet_version'], 16)}"
     allowed = f"[{window['low_s']:.2f}, {window['high_s']:.2f}] s" if window else ""
     if page["agreement"] == "differs":
         is_short = len(page["says"]) <= _SHORT_PAGE_TEXT
         remark += f"  page: {on_terminal(page['says']) if is_short else 'differs'}"
-    measured = on_terminal(measured_of(row), 16)
-    return on_terminal(row["claim"]), verdict_of(row).label, measured, allowed, remark
+    return on_terminal(entry.id), entry.label, on_terminal(entry.measured, 16), allowed, remark
 
 
 def _wrapped_details(row: Row, most: int = COMPLETE) -> Iterator[str]:
@@ -90,33 +85,32 @@ def _wrapped_details(row: Row, most: int = COMPLETE) -> Iterator[str]:
         yield from wrapped(f"{name}: {text}", most)
 
 
-def last_lines(
-    rows: Sequence[Row], since: Mapping[str, Since] | None = None, named: Collection[str] = ()
-) -> Iterator[str]:
+def last_lines(run: Digest, named: Collection[str] = ()) -> Iterator[str]:
     """Yield the deviating and the unproven claims with reasons, and as the last line the totals.
 
     A claim that deviates as reported is one line with its issue: it is the same in every run, and fails none.
     Unproven claims that the user `named` are listed even if this lab or profile cannot prove them.
     """
-    worst = worst_by_claim(rows)
-    deviating = sorted(claim for claim, row in worst.items() if verdict_of(row).is_failure)
-    reported = sorted(claim for claim, row in worst.items() if verdict_of(row).reported)
-    unproven = [row for row in worst.values() if row["verdict"] == "unproven"]
-    still_open = [row for row in unproven if not verdict_of(row).is_skip or row["claim"] in named]
-    for claim in deviating:
-        yield f"deviates: {on_terminal(claim)}"
-        scenarios = [row["scenario"] for row in rows if row["claim"] == claim and verdict_of(row).is_failure]
-        describe = _describe if len(deviating) <= MAX_DETAILED else _describe_briefly
-        yield from describe(worst[claim], (since or {}).get(claim), list(dict.fromkeys(scenarios)))
+    judged = _judged(run)
+    by_id = sorted(judged, key=lambda entry: entry.id)
+    deviating = [entry for entry in by_id if entry.state == "deviates"]
+    reported = [f"{entry.label}: {entry.id} ({entry.reported})" for entry in by_id if entry.reported]
+    still_open = [
+        entry for entry in judged if entry.state == "open" or (entry.state == "skipped" and entry.id in named)
+    ]
+    describe = _describe if len(deviating) <= MAX_DETAILED else _describe_briefly
+    for entry in deviating:
+        yield f"deviates: {on_terminal(entry.id)}"
+        failed = (row["scenario"] for row in entry.rows if state_of(row) == "deviates")
+        yield from describe(entry.rows[0], run.since.get(entry.id), list(dict.fromkeys(failed)))
         yield ""
-    for claim in reported:
-        verdict = verdict_of(worst[claim])
-        yield on_terminal(f"{verdict.label}: {claim} ({verdict.reported})")
+    yield from map(on_terminal, reported)
     if reported:
         yield ""
-    yield from _open(still_open)
-    yield from _skipped([row for row in unproven if row not in still_open])
-    yield totals(worst.values())
+    yield from _open([entry.rows[0] for entry in still_open])
+    skipped = [entry for entry in judged if entry.state == "skipped" and entry not in still_open]
+    yield from _skipped([entry.rows[0] for entry in skipped])
+    yield run.totals
 
 
 def _describe(row: Row, since: Since | None, scenarios: Sequence[str]) -> Iterator[str]:
@@ -167,14 +161,12 @@ def _skipped(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
 
 
-def summary(digest: Digest, claims: Mapping[str, Claim]) -> str:
+def summary(run: Digest) -> str:
     """Return a run in Markdown, for the page of a CI run; also of one that is not whole."""
-    run = View(digest, claims)
     counts = {state: (number, label) for state, label, number in run.counts}
     return render_template(
         "summary.md",
         run=run,
-        setup=digest.setup,
         counts=counts,
         labels=LABELS,
         details=details_of,

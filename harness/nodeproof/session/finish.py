@@ -161,8 +161,8 @@ def _read_file(run: Path, name: str) -> str:
 def _write_table(run: Path) -> None:
     """Write the table of all claims, unless the run was aborted before any verdict."""
     with contextlib.suppress(Problem, OSError):
-        facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
-        text = tables.render(rows, facts.duration_s, str(run), digest.deviating_since(run, facts, rows))
+        stored = digest.read(run, {})
+        text = tables.render(stored, str(run), stored.since)
         (run / tables.FILE).write_text(f"{text}\n")
 
 
@@ -180,9 +180,7 @@ def settings(run: Path) -> Iterator[str]:
 def summary(run: Path) -> Iterator[str]:
     """Yield the last lines of a run: deviating and open claims, remarks, and the counts."""
     facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
-    *claims, totals = tables.last_lines(
-        rows, digest.deviating_since(run, facts, rows), digest.named_claims(facts)
-    )
+    *claims, totals = tables.last_lines(digest.read(run, {}), digest.named_claims(facts))
     yield from claims
     yield from _busiest_processes(run, rows)
     if facts.quarantined:

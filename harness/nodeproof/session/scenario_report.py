@@ -25,7 +25,7 @@ from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import printable
 from nodeproof.model.slack import slack_s
 from nodeproof.report import recovery, sections, timeline
-from nodeproof.report.allure import Attachment, attachments, issues, labels, links
+from nodeproof.report.allure import Attachment, attachments, labels, links
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import JudgedScenario
 from nodeproof.session.options import Options
@@ -122,7 +122,7 @@ def label(nodeid: str, declared: Sequence[Claim], options: Options) -> None:
     claims = {claim.id: claim for claim in declared}
     for name, value in labels(nodeid, claims, claims):
         allure.dynamic.label(name, value)
-    for address, name in (*links(claims), *issues(claims, claims)):
+    for address, name in links(claims, claims):
         allure.dynamic.link(address, name=name)
     for page in sorted({page for claim in declared for page in claim.page_versions}):
         allure.dynamic.label("page", page)
