@@ -85,8 +85,12 @@ def test_program_that_does_not_exist_aborts(tmp_path: Path) -> None:
         (result("vector", EMPTY), ""),
         (result("vector", SERIES), "the result is not empty: 1 series"),
         (result("scalar", [1, "0"]), "the result is a scalar, not a vector"),
-        ("{}", "the answer is no result of a query"),
-        ("[]", "the answer is no result of a query"),
+        (
+            json.dumps({**json.loads(result("vector", EMPTY)), "warnings": ["store sts-0: refused"]}),
+            "the answer is partial: store sts-0: refused",
+        ),
+        ("{}", "the answer is no success of Prometheus"),
+        ("[]", "the answer is no success of Prometheus"),
         ("<html>", "no JSON: <html>"),
     ],
 )
@@ -103,7 +107,7 @@ def test_poll_that_fails_aborts() -> None:
     def fail() -> list[str]:
         raise RuntimeError("no file left")
 
-    def abort(reason: str) -> None:
+    def abort(reason: str, _stopping: threading.Event) -> None:
         aborts.append(reason)
         aborted.set()
 
@@ -120,7 +124,7 @@ def test_nothing_is_aborted_after_the_fault_has_ended() -> None:
         answer.wait(SOON_S)
         return ["HTTP 503"]
 
-    watch = AbortWatch(AbortPoll(answer_late, 0.01), aborts.append)
+    watch = AbortWatch(AbortPoll(answer_late, 0.01), lambda reason, _stopping: aborts.append(reason))
     watch.start()
     assert polling.wait(SOON_S)
     watch.stop(SOON_S)

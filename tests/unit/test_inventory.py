@@ -148,6 +148,9 @@ BAD = [
     ("  alertmanager: https://alerts.example\n", "", "expected one of the keys prometheus, alertmanager", 40),
     ("alertmanager: https:", "alertmanager: alerts:", "an http or https URL", 40),
     ("alertname != Watchdog", "Watchdog", "not a matcher", 41),
+    ("alertname != Watchdog", "severity='critical'", "not a matcher", 41),
+    ("alertname != Watchdog", "severity==critical", "not a matcher", 41),
+    ("alertname != Watchdog", "severity=!critical", "not a matcher", 41),
     ("critical|page", "(critical", "not a regular expression", 41),
 ]
 

@@ -29,6 +29,7 @@ from nodeproof.safety.injector import Injector
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 from nodeproof.safety.shield import SIGNALS, interrupt_once, uninterrupted
 from tests.fakes import Local
+from tests.waiting import eventually
 
 # The ledger: entries on disk are readable whatever happened to its end
 
@@ -330,12 +331,62 @@ def test_fault_is_healed_at_once_although_its_scenario_does_not_end(idle_injecto
     )
     with injecting:
         assert fault.healed.wait(HEALED_TIMEOUT_S)
+        assert eventually(lambda: lines, HEALED_TIMEOUT_S)
     (entry,) = [entry for entry in entries if entry["step"] == "aborted"]
     assert entry["reason"] == "HTTP 503"
     assert lines == ["aborting scripted on node-1 (0a1b2c3d): HTTP 503"]
     assert [entry["step"] for entry in entries][-3:] == ["healing", "healed", "closed"]
     assert answers == []
     assert idle_injector.quarantined == set()
+
+
+@dataclass
+class Stubborn(Healed):
+    """A fault whose machine does not answer the first request to heal it."""
+
+    has_failed: bool = False
+
+    def heal(self, _machine: object) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise MachineError("no answer")
+        super().heal(_machine)
+
+
+def test_abort_heals_until_the_machine_answers_and_renews_no_switch(
+    idle_injector: Injector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injector, "RENEW_PERIOD_S", 0.05)
+    monkeypatch.setattr(injector, "_HEAL_PERIOD_S", 0.5)
+    answers: list[list[str]] = []
+    idle_injector.abort = AbortPoll(lambda: answers.pop(0) if answers else [], 0.01)
+
+    def fail(_line: str) -> None:
+        raise BrokenPipeError
+
+    idle_injector.say = fail
+    fault = Stubborn()
+    armed: list[float] = []
+    idle_injector.deadman = cast("Deadman", SimpleNamespace(arm=lambda _fault, ttl_s: armed.append(ttl_s)))
+    with idle_injector.inject(cast("Fault", fault), Declared(()), note([])):
+        answers.append(["HTTP 503"])
+        assert eventually(lambda: fault.has_failed, HEALED_TIMEOUT_S)
+        armed.clear()
+        assert fault.healed.wait(HEALED_TIMEOUT_S)
+        assert len(armed) <= 1
+
+
+def test_abort_of_one_fault_ends_all_that_are_active(idle_injector: Injector) -> None:
+    answers: list[list[str]] = []
+    idle_injector.abort = AbortPoll(lambda: answers.pop(0) if answers else [], 0.01)
+    first, second = Healed(), Healed(id="1b2c3d4e")
+    with (
+        idle_injector.inject(cast("Fault", first), Declared(()), note([])),
+        idle_injector.inject(cast("Fault", second), Declared(()), note([])),
+    ):
+        answers.append(["HTTP 503"])
+        assert first.healed.wait(HEALED_TIMEOUT_S)
+        assert second.healed.wait(HEALED_TIMEOUT_S)
 
 
 def test_abort_before_a_probe_sees_the_fault_is_no_missing_fault(idle_injector: Injector) -> None:

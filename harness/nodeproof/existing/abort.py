@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -47,7 +48,7 @@ class Command:
         return ""
 
     def __str__(self) -> str:
-        return " ".join(self.argv)
+        return shlex.join(self.argv)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Query:
     def reason(self, _folder: Path, timeout_s: float) -> str:
         """Return how many series the result has, if any. Raises NoAnswer if it cannot be read."""
         url = f"{self.prometheus.rstrip('/')}/api/v1/query"
-        answer = questions.get_json(url, {"query": self.query}, timeout_s)
+        answer = questions.get_prometheus(url, {"query": self.query}, timeout_s)
         try:
             kind, result = answer["data"]["resultType"], answer["data"]["result"]
         except (KeyError, TypeError) as error:

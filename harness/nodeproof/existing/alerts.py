@@ -17,7 +17,7 @@ TIMEOUT_S = 3.0
 _MARGIN_S = 0.5
 _SHOWN = 5
 """Names of alerts in a message."""
-_MATCHER = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(?:"([^"]*)"|([^"\s]*))\s*')
+_MATCHER = re.compile(r"""\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(?:"([^"]*)"|([^"\s'`,={}!~]*))\s*""")
 _ACTIVE = {"active": "true", "silenced": "false", "inhibited": "false"}
 
 
@@ -37,7 +37,7 @@ class Matcher:
             raise ValueError("not a matcher")
         label, operator, quoted, plain = parts.groups()
         try:
-            re.compile(quoted or plain or "")
+            re.compile(quoted or plain or "" if operator.endswith("~") else "")
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from error
         return Matcher(label, operator, quoted or plain or "")
@@ -68,7 +68,7 @@ class Alerts:
         """Return which matching alerts fire, or an empty string. Raises NoAnswer."""
         base = self.url.rstrip("/")
         if self.kind == PROMETHEUS:
-            answer = questions.get_json(f"{base}/api/v1/alerts", {}, self.timeout_s)
+            answer = questions.get_prometheus(f"{base}/api/v1/alerts", {}, self.timeout_s)
         else:
             answer = questions.get_json(f"{base}/api/v2/alerts", _ACTIVE, self.timeout_s)
         try:

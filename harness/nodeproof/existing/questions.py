@@ -50,6 +50,20 @@ def get_json(url: str, query: Mapping[str, str], timeout_s: float) -> Json:
         raise NoAnswer(f"no JSON: {_short(body.decode(errors='replace'))}") from error
 
 
+def get_prometheus(url: str, query: Mapping[str, str], timeout_s: float) -> Json:
+    """Return the answer of Prometheus' API. Raises NoAnswer if it failed or is partial.
+
+    Source: prometheus.io/docs/prometheus/latest/querying/api, "Format overview": `warnings` name what a
+    result lacks.
+    """
+    answer = get_json(url, query, timeout_s)
+    if not isinstance(answer, dict) or answer.get("status") != "success":
+        raise NoAnswer("the answer is no success of Prometheus")
+    if answer.get("warnings"):
+        raise NoAnswer(f"the answer is partial: {_short(str(answer['warnings'][0]))}")
+    return answer
+
+
 def run(argv: Sequence[str], folder: Path, timeout_s: float) -> None:
     """Run a program in a folder. Raises NoAnswer if its exit code is not 0."""
     try:

@@ -51,7 +51,7 @@ MEANINGS: Mapping[str, str] = {
     "scaled": "the profile changes the value in question, or the window would also admit its half or double",
     "settings-unknown": "the setting that decides the claim cannot be read from this cluster",
     "aborted": "a condition of the cluster's owner ended the fault before its time",
-    "not-injected": "no probe confirmed the fault, it ended too early, or it did not cut its node off",
+    "not-injected": "no probe confirmed the fault, it was refused, ended too early, or cut off nothing",
     "no-anchor": "the event from which the window is counted did not occur",
     "gap": "a watch had a gap at the relevant time, or nothing proves that it had none",
     "component-died": "a component ended that no fault was meant to end",

@@ -33,12 +33,14 @@ NEVER = AbortPoll(_no_reasons, 60.0)
 
 
 class AbortWatch:
-    """Polls while a fault is in, and calls `abort` once, with the reason, in a thread of its own.
+    """Polls while a fault is in, and calls `abort` once, in a thread of its own.
+
+    `abort` gets the reason, and an event that is set when the fault is being healed anyway.
 
     A poll that fails aborts, too: without an answer nobody knows whether the fault may stay.
     """
 
-    def __init__(self, poll: AbortPoll, abort: Callable[[str], None]) -> None:
+    def __init__(self, poll: AbortPoll, abort: Callable[[str, threading.Event], None]) -> None:
         self._poll, self._abort = poll, abort
         self._stopping, self._deciding = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -68,7 +70,7 @@ class AbortWatch:
     def _watch(self) -> None:
         while not self._stopping.is_set():
             if self._decide("; ".join(self._reasons())):
-                self._abort(self._reason)
+                self._abort(self._reason, self._stopping)
                 return
             self._stopping.wait(self._poll.period_s)
 

@@ -20,6 +20,10 @@ class Refused(Exception):
     """The guard rejects a fault; nothing was changed."""
 
 
+class NotPermitted(Refused):
+    """The owner of the nodes does not permit a fault now; nothing was changed."""
+
+
 @dataclass(frozen=True)
 class Record:
     """Facts about a lab, stored when it was created.

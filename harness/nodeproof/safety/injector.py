@@ -37,7 +37,7 @@ A fault that ended by itself proves nothing.
 TTL_S = 45.0
 """How long a fault may outlive the harness (s); renewed while the harness lives."""
 RENEW_PERIOD_S = TTL_S / 3
-_PROBE_PERIOD_S = 0.1
+_PROBE_PERIOD_S, _HEAL_PERIOD_S = 0.1, 2.0
 
 
 class NotInjected(Exception):
@@ -121,6 +121,8 @@ class Injector:
     """Polled while a fault is in: the owner of the nodes may end it."""
     heal_command: str = "nodeproof heal"
     """The command that heals what a run left."""
+    _abort_reasons: list[str] = field(default_factory=list, init=False)
+    """Why the active faults are aborted."""
 
     @contextmanager
     def inject(self, fault: Fault, declared: Declared, append: Append) -> Iterator[Injection]:
@@ -150,7 +152,8 @@ class Injector:
         self.active[fault.id] = fault
         renewal = _Renewal(self.deadman, fault)
         fenced = FencedShell(machine, fault.id)
-        watch = AbortWatch(self.abort, partial(self._abort, fault, machine, append))
+        poll = AbortPoll(self._poll_abort, self.abort.period_s)
+        watch = AbortWatch(poll, partial(self._abort, fault, machine, append, renewal))
         try:
             self.deadman.arm(fault.to_json(), TTL_S)
             step_log.write("armed")
@@ -168,6 +171,8 @@ class Injector:
                 watch.stop(HEAL_TIMEOUT_S)
                 self._undo(fault, fenced, machine, step_log, renewal)
                 del self.active[fault.id]
+                if not self.active:
+                    self._abort_reasons.clear()
 
     @contextmanager
     def standing(self, append: Append) -> Iterator[None]:
@@ -218,16 +223,37 @@ class Injector:
         step_log.write("injected", injected_t)
         self.notify("injected", fault)
 
-    def _abort(self, fault: Fault, machine: Machine, append: Append, reason: str) -> None:
+    def _poll_abort(self) -> list[str]:
+        """Return why faults must end: what the poll of one saw holds for all that are active."""
+        if not self._abort_reasons:
+            self._abort_reasons += self.abort.reasons()
+        return list(self._abort_reasons)
+
+    def _abort(
+        self,
+        fault: Fault,
+        machine: Machine,
+        append: Append,
+        renewal: _Renewal,
+        reason: str,
+        stopping: threading.Event,
+    ) -> None:
         """Heal a fault at once, whatever its scenario does meanwhile; the end of its context proves it.
 
-        Nothing that waits for the API comes before the healing.
+        A healing that fails is tried again until the context ends. The dead-man's switch is not renewed any
+        more, so that the node heals itself if nothing else does. Nothing that waits for the API or a terminal
+        comes before the healing.
         """
-        with contextlib.suppress(OSError):
-            append("fault", None, **_entry(fault, "aborted"), reason=reason)
-        self.say(f"aborting {_name(fault)}: {reason}")
-        with contextlib.suppress(OutsideError, Problem):
-            fault.heal(machine)
+        aborted_t = time.monotonic()
+        renewal.cease()
+        is_healed = _try_heal(fault, machine)
+        # Neither a full disk nor a closed terminal may end this thread.
+        with contextlib.suppress(Exception):
+            append("fault", aborted_t, **_entry(fault, "aborted"), reason=reason)
+        with contextlib.suppress(Exception):
+            self.say(f"aborting {_name(fault)}: {reason}")
+        while not is_healed and not stopping.wait(_HEAL_PERIOD_S):
+            is_healed = _try_heal(fault, machine)
 
     def _undo(
         self, fault: Fault, fenced: FencedShell, machine: Machine, step_log: _StepLog, renewal: _Renewal
@@ -288,9 +314,13 @@ class _Renewal:
         """Renew from now on, until `stop`."""
         self._thread.start()
 
+    def cease(self) -> None:
+        """Renew no more."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Stop renewing; once this returns nothing can arm the switch after it was disarmed."""
-        self._stopping.set()
+        self.cease()
         if self._thread.is_alive():
             self._thread.join(timeout=HEAL_TIMEOUT_S)
 
@@ -332,6 +362,15 @@ def _entry(fault: Fault, step: str) -> Mapping[str, Json]:
 
 def _name(fault: Fault) -> str:
     return f"{fault.name} on {fault.node} ({fault.id})"
+
+
+def _try_heal(fault: Fault, machine: Machine) -> bool:
+    """Heal a fault, and return whether the machine carried that out."""
+    try:
+        fault.heal(machine)
+    except (OutsideError, Problem, OSError):
+        return False
+    return True
 
 
 def healed_at(

@@ -22,6 +22,7 @@ from nodeproof.model.slack import longest_stall_s
 from nodeproof.model.verdict import Code, Verdict, unproven, worst
 from nodeproof.model.window import WindowSpec
 from nodeproof.report.rundir import Row, row
+from nodeproof.safety.guard import NotPermitted
 
 LABEL = "nodeproof_label"
 """Report property: the worst verdict of the scenario."""
@@ -129,6 +130,8 @@ def close(
     )
     if broken and code == "gap" and is_loaded:
         code = "host-too-loaded"
+    if broken.startswith(NotPermitted.__name__):
+        code = "not-injected"
     unjudged = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in complete)
     return JudgedScenario(judged, unjudged)
 

@@ -226,7 +226,8 @@ def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> 
     if only_faults is None or not isinstance(item, pytest.Function):
         return ""
     requirements = needs(item)
-    used = [name for name in fault_names(item) if name not in only_faults]
+    used = ["@standing"] if item.get_closest_marker("standing") else []
+    used += [name for name in fault_names(item) if name not in only_faults]
     used += requirements.components
     if requirements.radius:
         used.append(f'radius="{requirements.radius}"')

@@ -15,7 +15,7 @@ from nodeproof.faults import Fault
 from nodeproof.faults.units import KUBELET, UnitDown
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.cluster import ZONE_LABEL
-from nodeproof.safety.guard import Declared, Record, Refused
+from nodeproof.safety.guard import Declared, NotPermitted, Record
 from nodeproof.safety.injector import HEAL_TIMEOUT_S
 
 Json = Any
@@ -45,14 +45,15 @@ class MarkedNodes:
         """Permit a fault that the inventory, the marks and the state of the cluster allow now.
 
         Raises:
-            Refused: They do not allow it; the message has all reasons.
+            NotPermitted: They do not allow it; the message has all reasons.
             ApiError: The API server refuses or does not answer.
         """
         if not isinstance(fault, UnitDown) or fault.unit != KUBELET:
-            raise Refused(f"{fault.name} is no fault for somebody's own cluster: only {KUBELET} is stopped")
+            message = f"{fault.name} is no fault for somebody's own cluster: only {KUBELET} is stopped"
+            raise NotPermitted(message)
         reasons = list(self._refusals(fault, declared, datetime.now(UTC)))
         if reasons:
-            raise Refused(f"{fault.name} on {fault.node}: {'; '.join(reasons)}")
+            raise NotPermitted(f"{fault.name} on {fault.node}: {'; '.join(reasons)}")
 
     def _refusals(self, fault: Fault, declared: Declared, now: datetime) -> Iterator[str]:
         name, inventory = fault.node, self.cluster.inventory
