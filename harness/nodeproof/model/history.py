@@ -16,8 +16,8 @@ request, which ended at `t`) |
 watch that had not delivered it by `t` has the age of the sentinel as its latency |
 | fence | sentinels {resource: value}, listed {resource: {rv, received (events), objects {uid: rv}}}; no
 sentinels in a recording that writes nothing |
-| fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, unanswered, aborted,
-healing, healed, unhealed or closed) |
+| fault | id, fault (its data), node, step (planned, armed, injecting, injected, unproven, unanswered,
+aborted, healing, healed, unhealed or closed) |
 | deadman | id, node |
 | machine | node, step (booted, powered-off, clock-set, kubelet-restarted and others) |
 | component | name, node, status, expected |
