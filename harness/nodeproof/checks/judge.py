@@ -101,7 +101,8 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         context = case.context([within])
         waited_s = waited_before_s(history, within.until_t, _working_times(within, verdict, configuration))
         allowed = replace(context, slack_s=context.slack_s + waited_s)
-        excused = case.verdict(allowed).outcome != "deviates"
+        outcome = case.verdict(allowed).outcome
+        excused = outcome == "conforms" or (outcome == "unproven" and not _outlasts(verdict, waited_s))
     elif times and verdict.outcome == "deviates":
         early = case.context([_awaited(verdict, times)])
         excused = case.verdict(early).outcome != "deviates"
@@ -246,6 +247,17 @@ def _is_late(verdict: Verdict) -> bool:
         return verdict.outcome == "deviates"
     value = verdict.measured.value
     return not isinstance(value, float) or value >= verdict.window.low_s
+
+
+def _outlasts(verdict: Verdict, waited_s: float) -> bool:
+    """Return whether an event came after its window, even if waits (s) delayed it.
+
+    A window that these waits make too wide to prove a value still has an end.
+    """
+    window, measured = verdict.window, verdict.measured
+    if window is None or measured is None or measured.unit != "s" or not isinstance(measured.value, float):
+        return False
+    return measured.value > window.high_s + waited_s
 
 
 def _until_event(within: Span, verdict: Verdict) -> Span:
