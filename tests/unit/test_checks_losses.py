@@ -831,7 +831,7 @@ def test_cpu_waits_until_a_very_late_event_may_have_delayed_it(
 def test_cpu_waits_excuse_no_event_that_is_later_than_they_lasted(gap_s: float, expected: str) -> None:
     """With waits of 0.9 s as slack, the window would also admit half of the period, and prove nothing."""
     late_t = 24.0 + gap_s
-    story = measured(telling(("ANCHOR", 19), *words("TRY", 20, 22, 24, late_t), ("END", late_t + 0.5)))
+    story = measured(telling(("ANCHOR", 19), *words("TRY", 20, 22, 24, late_t, late_t + 2), ("END", 35)))
     for number in range(3):
         story.say(late_t - 0.3 * number, "stall", late_s=0.0, waited_s=0.3, by=LAB)
     assert revised_label(story, repeated.spaced(TRY, RATE, at_least=2, **SPAN)) == expected

@@ -29,6 +29,7 @@ from nodeproof.model.slack import (
     slack_s,
     undisturbed_s,
     waited_before_s,
+    waited_within_s,
     worst_moment_s,
 )
 from nodeproof.model.verdict import Verdict, unproven
@@ -99,7 +100,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         # A stall between an anchor and its event may have delayed the event itself.
         within = _until_event(hull(times), verdict)
         context = case.context([within])
-        waited_s = waited_before_s(history, within.until_t, _working_times(within, verdict, configuration))
+        waited_s = case.waited_s(within, verdict)
         allowed = replace(context, slack_s=context.slack_s + waited_s)
         outcome = case.verdict(allowed).outcome
         excused = outcome == "conforms" or (outcome == "unproven" and not _outlasts(verdict, waited_s))
@@ -157,6 +158,14 @@ class _Judging:
 
     def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
         return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
+
+    def waited_s(self, within: Span, verdict: Verdict) -> float:
+        """Return the longest possible wait (s) of a late event; with `spaced`, it may be any one."""
+        earlier = _working_times(within, verdict, self.configuration)
+        at_end_s = waited_before_s(self.history, within.until_t, earlier)
+        return (
+            max(at_end_s, waited_within_s(self.history, within)) if self.check.name == "spaced" else at_end_s
+        )
 
     def is_over_limit(self, context: WindowContext) -> bool:
         """Return whether slack is over the profile's limit at one of the times, or at a time of one span."""

@@ -137,6 +137,12 @@ def waited_before_s(history: History, t: float, earlier: Sequence[Span] = ()) ->
     )
 
 
+def waited_within_s(history: History, within: Span) -> float:
+    """Return the longest possible wait (s) of a change just before any event in a time."""
+    ends = [entry.t for entry in history.of_kind("stall") if within.touches(Span.at(entry.t))]
+    return max((waited_before_s(history, t) for t in ends), default=0.0)
+
+
 def loses_nodes_s(configuration: Configuration) -> float:
     """Return for how long (s) a lab can stall without losing a node.
 
