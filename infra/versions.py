@@ -32,7 +32,8 @@ def main() -> int:
     parser.add_argument("--complete", action="store_true", help="run the versions that no RUN has")
     arguments = parser.parse_args()
     try:
-        runs = [digest.read(run, catalogue.load()) for run in arguments.runs]
+        claims = catalogue.load()
+        runs = [digest.read(run, claims) for run in arguments.runs]
         if arguments.complete or not runs:
             runs = run_missing(runs)
         write(in_order(runs))

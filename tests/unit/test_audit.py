@@ -908,7 +908,7 @@ def test_watch_that_never_opens_is_a_problem(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(bookmarks, "START_TIMEOUT_S", 0.3)
     api = cast("Api", Refusing([]))
     with (
-        pytest.raises(Problem, match="no watch of nodes and leases"),
+        pytest.raises(Problem, match="not all watches of nodes, leases"),
         ReadOnlyRecording(api, tmp_path / "history.jsonl", [], RESOURCES, 0.0, 1e9),
     ):
         pass

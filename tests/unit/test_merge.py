@@ -66,6 +66,19 @@ def row_of(run: Path, scenario: str) -> Row:
     return next(row for row in rundir.read_verdicts(run) if row["scenario"] == scenario)
 
 
+def test_merge_of_a_malformed_verdict_is_not_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = both(tmp_path)
+    for path in runs[1].rglob("judgments.json"):
+        content = json.loads(path.read_text())
+        for row in content["verdicts"]:
+            del row["page"]["drift"]
+        path.write_text(json.dumps(content))
+    assert cli.main(["merge", *map(str, runs), "--run", str(tmp_path / "merged"), "--no-site"]) == 3
+    assert "malformed and left out" in capsys.readouterr().err
+
+
 def test_two_shards_are_one_run(tmp_path: Path) -> None:
     runs, into = both(tmp_path), tmp_path / "merged"
     assert cli.main(["merge", *map(str, reversed(runs)), "--run", str(into), "--no-site"]) == 0

@@ -125,7 +125,11 @@ class SilenceFault(TableFault):
         """The addresses of the silenced machines, by name."""
 
     def available(self, machine: Shell) -> str:
-        return super().available(machine) if self.silenced else f"{self.name}: nothing to cut off"
+        return (
+            super().available(machine)
+            if self.silenced
+            else f"{self.name}: name at least one machine to cut off"
+        )
 
     def is_injected(self, machine: Machine) -> bool:
         return self._silent(machine) == set(self.silenced.values())

@@ -238,7 +238,7 @@ class LiveHistory(ABC):
         for _resource in self._resources:
             if not live.acquire(timeout=max(0.0, deadline_t - time.monotonic())):
                 self._end()
-                message = f"no watch of {' and '.join(self._resources)} within {timeout_s:g} s"
+                message = f"not all watches of {', '.join(self._resources)} are open within {timeout_s:g} s"
                 raise Problem(message, "API server", next_step)
 
     @abstractmethod

@@ -77,13 +77,17 @@ def merge_shards(arguments: argparse.Namespace) -> int:
     for role in merged.mixed:
         say(f"shards ran different executables of {role}: run.json names the first one's")
     put(tables.render(run, str(folder), run.since))
+    for sentence in run.missing:
+        say(f"the run is not whole: {sentence}")
     if facts.exit_reason:
         say(facts.exit_reason)
     if not arguments.no_site:
         index = site.generate(folder, say, claims)
         say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
         say(f"report, each scenario with its evidence: {index}")
-    return digest.exit_code(run.rows, merged.selected, facts.selected, facts.exit_reason)
+    return digest.exit_code(
+        run.rows, merged.selected, facts.selected, facts.exit_reason, is_whole=run.is_whole
+    )
 
 
 def serve_site(arguments: argparse.Namespace) -> int:
