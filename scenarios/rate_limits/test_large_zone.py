@@ -1,28 +1,28 @@
 """Partially disrupted zones of as many nodes as the limit for small zones, and of one more (large)."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.kubernetes import UNREACHABLE, Node
 from nodeproof.scenario.types import Check, Moment, NodeInfo
 
 MANAGER, UNHEALTHY = "kube-controller-manager", "node_collector_unhealthy_nodes_in_zone"
-SMALL, LIMIT = 21, 50
+SMALL, LIMIT = 27, 50
 """SMALL is the limit that a flag sets, LIMIT its default."""
 
 
 @needs(nodes=2)
 def test_zones_of_50_nodes_are_small_by_default(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        claim("rate-limits.boundary-fifty").expect_later(checks.default_of("large-cluster-size-threshold"))
+        claim("rate-limits.limit-default").expect_later(checks.default_of("large-cluster-size-threshold"))
 
 
 @needs(
-    nodes=(SMALL, 2), faulted=13, radius="zone", components=(MANAGER,), profile="fast",
+    nodes=(SMALL, 2), faulted=16, radius="zone", components=(MANAGER,), profile="fast",
     duration_s="G + 4/E2 + 4/E + 45",
 )  # fmt: skip
 def test_disrupted_zone_stops_evictions_at_the_limit_and_slows_above_it(
     lab: Lab, claim: Expectations
 ) -> None:
-    """11 lost nodes of 21 are 52 percent, and 12 disrupt the zone; of 22 nodes, 13 do."""
+    """14 lost nodes of 27 are 52 percent, and 15 disrupt the zone; of 28 nodes, 16 do."""
     boundary_fifty = claim("rate-limits.boundary-fifty")
     *lost, one, other = [node for node in lab.nodes() if node.name in lab.targets]
     zone = [node.name for node in lab.nodes() if node.zone == one.zone]
@@ -55,6 +55,8 @@ def test_disrupted_zone_stops_evictions_at_the_limit_and_slows_above_it(
                 until=Node(other.name).not_ready,
             )
             claim("rate-limits.limiter-only-on-state-change").expect(normal)
+            taints = [Node(node.name).taint(UNREACHABLE, "NoExecute").added for node in lost]
+            lab.check_still_to_come(taints, at_least=4)
             slow = expect_secondary_rate(lab, claim, taint_writes, other, len(lost) + 2, at_least=2)
             boundary_fifty.expect_later(slow)
 

@@ -18,7 +18,7 @@ from nodeproof.session.coverage import COLUMNS, coverage
 from tests.acceptance.command import TOP, CompletedCommand, labs_of, nodeproof, the_run
 
 pytestmark = pytest.mark.alone
-"""It has labs of fifty nodes."""
+"""It has a lab of 29 nodes."""
 RUN_TIMEOUT_S = 1500.0
 LINES, LAST_LINES = 120, 40
 KEPT = TOP / "reports" / "out" / "failed-conformance"

@@ -394,7 +394,7 @@ def test_plan_of_the_shipped_scenarios_starts_nothing(tmp_path: Path) -> None:
     workers = [line for line in process.stdout.splitlines() if line.startswith("worker ")]
     assert len(workers) == 3
     assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in workers)
-    assert any("in a process lab, profile fast, 23 nodes, zones: 21 + 2" in line for line in workers)
+    assert any("in a process lab, profile fast, 29 nodes, zones: 27 + 2" in line for line in workers)
     assert sum("the critical path" in line for line in workers) == 1
     assert process.stdout.count("test_pods_of_partitioned_node_are_evicted_after_toleration") == 1
     # On any machine: most are planned by shipped durations.

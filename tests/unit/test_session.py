@@ -51,7 +51,7 @@ from nodeproof.scenario import (
 )
 from nodeproof.scenario import swap as paging
 from nodeproof.scenario.expectations import Expectation
-from nodeproof.scenario.lab import check_not_due
+from nodeproof.scenario.lab import check_not_due, check_still_to_come
 from nodeproof.scenario.node import Node
 from nodeproof.scenario.sources import audit
 from nodeproof.session import markers
@@ -231,6 +231,13 @@ def check(healed_s: float, due_s: float) -> None:
     """Check a scenario whose fault was healed `healed_s` after its injection."""
     story = partition().fault(CUT_T + healed_s, "healing")
     check_not_due(story.history(), UNKNOWN, CHANGE, SINCE, due_s)
+
+
+def test_events_that_a_slow_host_used_up_prove_nothing() -> None:
+    history, missing = partition().history(), moments.created("nodes", "absent")
+    check_still_to_come(history, [UNKNOWN, missing], 1)
+    with pytest.raises(HostTooLoaded, match="1 of 2 events are still to come, 2 are needed"):
+        check_still_to_come(history, [UNKNOWN, missing], 2)
 
 
 @pytest.mark.parametrize("due_s", [GRACE_S - 3.0, GRACE_S - 1.5])

@@ -373,6 +373,10 @@ class Lab:
         """
         check_not_due(self.history(), event, change, since, due_s)
 
+    def check_still_to_come(self, events: Sequence[Moment], *, at_least: int) -> None:
+        """Raise HostTooLoaded unless so many events are still to come: a slow host used them up."""
+        check_still_to_come(self.history(), events, at_least)
+
     def find(self, moment: Moment) -> Occurrence | None:
         """Return the occurrence of a moment in the recording so far, or None."""
         return moments.find(self.history(), moment)
@@ -385,6 +389,14 @@ class Lab:
         if self.recording is None:
             raise Problem("nothing is being recorded", f"lab {self._lab.name}", "use `with lab.record():`")
         return self.recording
+
+
+def check_still_to_come(history: History, events: Sequence[Moment], at_least: int) -> None:
+    """Raise HostTooLoaded unless at least so many events have not occurred; see `Lab`."""
+    number = sum(moments.find(history, event) is None for event in events)
+    if number < at_least:
+        message = f"{number} of {len(events)} events are still to come, {at_least} are needed"
+        raise HostTooLoaded(message, "lab.check_still_to_come(...)", "run the scenario again on an idle host")
 
 
 def check_not_due(history: History, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
