@@ -81,8 +81,8 @@ def _has_kvm() -> bool:
 
 
 def _has_contracts(config: pytest.Config) -> bool:
-    """Return whether contract tests are selected."""
-    return any(CONTRACTS in str(argument) for argument in config.args)
+    """Return whether only contract tests are selected."""
+    return all(CONTRACTS in str(argument) for argument in config.args)
 
 
 def _is_unit(config: pytest.Config) -> bool:

@@ -103,7 +103,9 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         waited_s = case.waited_s(within, verdict)
         allowed = replace(context, slack_s=context.slack_s + waited_s)
         outcome = case.verdict(allowed).outcome
-        excused = outcome == "conforms" or (outcome == "unproven" and not _outlasts(verdict, waited_s))
+        excused = outcome == "conforms" or (
+            outcome == "unproven" and not _outlasts(case.verdict(context), waited_s)
+        )
     elif times and verdict.outcome == "deviates":
         early = case.context([_awaited(verdict, times)])
         excused = case.verdict(early).outcome != "deviates"

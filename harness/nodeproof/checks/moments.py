@@ -268,10 +268,11 @@ def write_acknowledged(in_namespace: str) -> Shape:
     return Recorded((("observed", {"what": WRITE, "subject": in_namespace, "value": PRESENT}),))
 
 
-@stored_as("write-failed", in_namespace="subject")
-def write_failed(in_namespace: str) -> Shape:
-    """Match every write by `write_repeatedly` that was refused, or not answered in time."""
-    return Recorded((("observed", {"what": WRITE, "subject": in_namespace, "error": PRESENT}),))
+@stored_as("write-refused", in_namespace="subject")
+def write_refused(in_namespace: str) -> Shape:
+    """Match every write by `write_repeatedly` that an API server could not carry out: HTTP 5xx."""
+    refused = {"what": WRITE, "subject": in_namespace, "error": {"$prefix": "HTTP 5"}}
+    return Recorded((("observed", refused),))
 
 
 @stored_as("observed", observation_id="id")

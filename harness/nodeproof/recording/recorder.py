@@ -284,6 +284,7 @@ class Recording(LiveHistory):
         self._fold, self._folded_count = Fold(), 0
         self._sentinel_count = 0
         self._break_counts: Counter[str] = Counter()
+        self._broken: set[str] = set()
         self._measurements: deque[Entry] = deque(maxlen=_MOST_MEASURED)
         self._clocks = NodeClocks(context.nodes, context.read_clock, self.append, self._stopping)
         self._name = uuid.uuid4().hex[:8]
@@ -442,7 +443,10 @@ class Recording(LiveHistory):
         """Write an event, then wake the threads that wait for its sentinel."""
         super()._receive(kind, t, data)
         if kind != "watch":
-            self._count_break(data["resource"])
+            with self._changed:
+                self._break_counts[data["resource"]] += 1
+                self._broken.discard(data["resource"])
+                self._changed.notify_all()
             return
         meta = data["object"]["metadata"]
         value = meta.get("annotations", {}).get(SENTINEL_ANNOTATION)
@@ -453,9 +457,10 @@ class Recording(LiveHistory):
                 self._changed.notify_all()
 
     def _count_break(self, resource: str) -> None:
-        """Leave sentinels that a watch has not delivered by now out of its latencies."""
+        """Leave sentinels out of a watch's latencies that it has not delivered by now, until it is back."""
         with self._changed:
             self._break_counts[resource] += 1
+            self._broken.add(resource)
             self._changed.notify_all()
 
     def _send_sentinels(self) -> None:
@@ -488,7 +493,11 @@ class Recording(LiveHistory):
             self._patch_sentinel(resource, value)
 
         def unbroken() -> list[str]:
-            return [name for name in sent_t if self._break_counts[name] == breaks[name]]
+            return [
+                name
+                for name in sent_t
+                if name not in self._broken and self._break_counts[name] == breaks[name]
+            ]
 
         def is_over() -> bool:
             return self._stopping.is_set() or all(value in self._deliveries[name] for name in unbroken())
