@@ -436,6 +436,9 @@ class LabHandle:
         """
         self._add_resources(extra_resources)
         self._settle()
+        if self.fleet.control_planes():
+            # A connection to a control plane that lost its power since is dead, and no write is repeated.
+            self.cluster.api.close()
         # Read before the check: a later death shows in the check or in the recorded events.
         events_at = events_end(self._events)
         self.life.check_alive()
