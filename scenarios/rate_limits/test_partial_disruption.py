@@ -96,7 +96,7 @@ def taint_two_nodes_of_another_zone(lab: Lab, claim: Expectations, zone: list[st
 
 
 @needs(
-    nodes=(ROOM, 2), faulted=(12, 2), radius="zone", components=(MANAGER,), profile="fast",
+    nodes=(ROOM, 2), faulted=(18, 2), radius="zone", components=(MANAGER,), profile="fast",
     duration_s="G + 60",
 )  # fmt: skip
 def test_zone_evicts_at_configured_rate_until_55_percent_are_lost(lab: Lab, claim: Expectations) -> None:
