@@ -493,11 +493,7 @@ class Recording(LiveHistory):
             self._patch_sentinel(resource, value)
 
         def unbroken() -> list[str]:
-            return [
-                name
-                for name in sent_t
-                if name not in self._broken and self._break_counts[name] == breaks[name]
-            ]
+            return [name for name in sent_t if self._break_counts[name] == breaks[name]]
 
         def is_over() -> bool:
             return self._stopping.is_set() or all(value in self._deliveries[name] for name in unbroken())
@@ -507,7 +503,11 @@ class Recording(LiveHistory):
             # Other watches may be about to break, too, or just be late.
             self._changed.wait_for(is_over, SENTINEL_PERIOD_S if self._break_counts != breaks else 0)
             now_t = time.monotonic()
-            unbroken_sent_t = {name: sent_t[name] for name in unbroken()}
+            # The age of a sentinel says nothing about a watch that was broken before it and is not back.
+            measured = [
+                name for name in unbroken() if name not in self._broken or value in self._deliveries[name]
+            ]
+            unbroken_sent_t = {name: sent_t[name] for name in measured}
             latency_s = {
                 name: round(self._deliveries[name].get(value, now_t) - sent_at, 6)
                 for name, sent_at in unbroken_sent_t.items()
