@@ -469,7 +469,7 @@ _LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.
 
 
 def inhibitors(node: str) -> Probe:
-    """Return a probe of the shutdown locks, a line each: `what who why mode`; needs the feature `systemd`."""
+    """Return a probe of the shutdown locks, one per line: `what who why mode`; needs `systemd`."""
 
     def read(lab: LabHandle) -> str:
         output = output_of(lab, node, ["busctl", "--json=short", "call", *_LOGIN, "ListInhibitors"])

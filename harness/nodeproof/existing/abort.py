@@ -87,10 +87,13 @@ class Abort:
 
     def reasons(self, folder: Path) -> list[str]:
         """Ask all conditions, and return why a fault must end; no answer is a reason, too."""
-        asked: Mapping[str, Callable[[], str]] = {
+        questions_by_name: Mapping[str, Callable[[], str]] = {
             str(condition): partial(condition.reason, folder, self.timeout_s) for condition in self.conditions
         }
-        return [f"abort condition {line}" for line in questions.ask_all(asked, self.timeout_s + _MARGIN_S)]
+        return [
+            f"abort condition {line}"
+            for line in questions.ask_all(questions_by_name, self.timeout_s + _MARGIN_S)
+        ]
 
 
 def errors(content: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
