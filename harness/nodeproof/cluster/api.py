@@ -10,6 +10,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlencode
@@ -207,18 +208,33 @@ class Api:
         request_headers = urllib3.HTTPHeaderDict(headers)
         request_headers.setdefault("User-Agent", "nodeproof")
         self._client.update_params_for_auth(request_headers, [], ["BearerToken"], url, method, body)
+        send = partial(
+            self._client.rest_client.pool_manager.request,
+            method,
+            url,
+            body=body,
+            headers=request_headers,
+            timeout=timeout,
+            preload_content=False,
+            retries=self._retries,
+        )
         try:
-            return self._client.rest_client.pool_manager.request(  # type: ignore[no-any-return]
-                method,
-                url,
-                body=body,
-                headers=request_headers,
-                timeout=timeout,
-                preload_content=False,
-                retries=self._retries,
-            )
+            return send()  # type: ignore[no-any-return]
+        except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
+            if method != "GET" or not _is_closed_without_answer(error):
+                raise ApiError(0, f"{method} {url}: {error}") from error
+        # The server or its balancer closed an idle connection. Go's net/http, too, sends a read again on a new one.
+        self.close()
+        try:
+            return send()  # type: ignore[no-any-return]
         except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
             raise ApiError(0, f"{method} {url}: {error}") from error
+
+
+def _is_closed_without_answer(error: Exception) -> bool:
+    return isinstance(error, urllib3.exceptions.MaxRetryError) and isinstance(
+        error.reason, urllib3.exceptions.ProtocolError
+    )
 
 
 def _pool_class(dial: Dial) -> type[urllib3.HTTPSConnectionPool]:

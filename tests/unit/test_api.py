@@ -1,0 +1,60 @@
+"""Requests on a connection that the server has closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.kubeconfig import PacedApi, load
+from tests.unit.own_cluster import JsonHandler, serving
+
+
+class OneAnswer(JsonHandler):
+    """A handler that answers the first request of each connection, and then closes it."""
+
+    def handle(self) -> None:
+        self.handle_one_request()
+        self.rfile.readline()
+
+    def do_GET(self) -> None:
+        self.answer(200, {"path": self.path})
+
+    def do_PATCH(self) -> None:
+        self.answer(200, self.body())
+
+
+class NoAnswer(JsonHandler):
+    """A handler that closes each connection at its first request."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+
+
+@pytest.fixture
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
+    """Return the API that the handler of the test serves."""
+    with serving(request.param, tmp_path, []):
+        yield PacedApi(load(str(tmp_path / "config"), ""))
+
+
+@pytest.mark.parametrize("api", [OneAnswer], indirect=True)
+def test_read_is_sent_again_if_its_connection_was_closed(api: Api) -> None:
+    for path in ("/first", "/second"):
+        assert api.get(path) == {"path": path}
+
+
+@pytest.mark.parametrize("api", [OneAnswer], indirect=True)
+def test_write_is_sent_once(api: Api) -> None:
+    assert api.patch("/object", {"a": 1}) == {"a": 1}
+    with pytest.raises(ApiError, match="/object"):
+        api.patch("/object", {"a": 2})
+
+
+@pytest.mark.parametrize("api", [NoAnswer], indirect=True)
+def test_read_without_an_answer_is_an_error(api: Api) -> None:
+    with pytest.raises(ApiError, match="/object") as error:
+        api.get("/object")
+    assert error.value.status == 0
