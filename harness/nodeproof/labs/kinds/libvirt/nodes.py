@@ -39,7 +39,7 @@ from nodeproof.labs.kinds.libvirt.domain_xml import (
     mac,
     nic_xml,
 )
-from nodeproof.labs.kinds.libvirt.guests import BOOT_TIMEOUT_S, MEMORY_MIB, Guests
+from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.locks import try_lock
 from nodeproof.model.problem import OutsideError, Problem
@@ -286,6 +286,11 @@ def _disk_of(domain: Domain, target: str) -> Disk:
 
 SETTLE_TIMEOUT_S = 200.0
 """How long a guest may take until its snapshot can be taken."""
+RESTORE_TIMEOUT_S = 90.0
+"""How long a restored guest may take until its sshd listens; its disk may hang, and it is booted instead.
+
+On busy machines whole labs took 41 s at most (docs/libvirt.md).
+"""
 
 
 class GuestNodes(Guests):
@@ -331,7 +336,7 @@ class GuestNodes(Guests):
         if key is not None:
             restorer = self._restorer_of(self._specs[name])
             try:
-                self._wait_up(name, BOOT_TIMEOUT_S)
+                self._wait_up(name, RESTORE_TIMEOUT_S)
             except Problem as problem:
                 restorer.report_failure(name, key, problem.what)
                 self._boot_instead(name)
