@@ -113,7 +113,7 @@ vm-alone:
 night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew control-planes
+	    night-alone night-soak vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew control-planes
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_random_histories.py
@@ -132,6 +132,10 @@ night-contract:
 
 night-alone:
 	@$(PYTEST).xml --contract-lab=libvirt -m "not vm and alone" tests/contract
+
+# CI has five rounds of another seed.
+night-soak:
+	@$(MAKE) --no-print-directory soak N=25 SEED=13
 
 night-vagrant:
 	@$(PYTEST).xml $(SIDE_BY_SIDE) --contract-lab=vagrant -m "not alone" tests/contract
@@ -220,6 +224,6 @@ clean: ## remove the virtual environment, generated reports, wheel, sdist and th
 
 .PHONY: help setup run report fmt docs site stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
-    night night-histories night-process night-documented night-contract night-alone night-vagrant \
+    night night-histories night-process night-documented night-contract night-alone night-soak night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew control-planes older-components \
     soak sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean
