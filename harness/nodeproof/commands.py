@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeproof import terminal
+from nodeproof import run_options, terminal
 from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import ENVIRONMENT, Problem
 
@@ -50,6 +50,9 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Run pytest on the scenarios, write the report site, and return the exit code for the verdicts."""
+    if arguments.options:
+        terminal.put(run_options.describe())
+        return 0
     return _run(arguments, rest)[0]
 
 
