@@ -33,12 +33,12 @@ from nodeproof.report import plain
 from nodeproof.report.digest import count_codes
 from nodeproof.session.judging import LABEL, RERUN
 from nodeproof.session.planning import planned_s
+from nodeproof.terminal import styled
 
 FOLDER = "live"
 _MIN_CHANGE_S = 1.0
 """A change of a step's end below this is not reported."""
 _REFRESHES_PER_S = 2
-_STYLES = {"conforms": "green", "deviates": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ScenarioLog:
         remark = " (retried)" if report.nodeid in self._retried else ""
         line = f"{label or report.outcome:<28}{took_s:5.0f} s {report.nodeid}{remark}"
         show = self._print_detail if is_retried or is_skipped else self._print
-        show(Text(printable(line), style=_STYLES.get(label, "")))
+        show(styled(printable(line)))
 
     def _print(self, line: Text) -> None:
         with contextlib.suppress(OSError):
