@@ -112,7 +112,7 @@ def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
     deviation = shrink.read_deviation(arguments.run_folder)
     out = rundir.new_folder(Path("reports/out").absolute(), "shrink", deviation.claim)
     judge = shrink.judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
-    shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge)
+    shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge, _say)
     schedule = Schedule(deviation.schedule.seed, shrunk.steps)
     rundir.write_json(out / FILE, schedule.to_json())
     scenario = shrink.scenario_text(schedule)
