@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Set-up: OS packages, virtual environment, sshd for the lab's nodes, enough inotify instances. What is done already costs a look.
-# No service is started: sshd is unpacked from its package, never installed.
+# No service is started: sshd is unpacked from its package, never installed; on Fedora it is installed and disabled.
 # `setup.sh libvirt` installs what labs of virtual machines need as well, `setup.sh vagrant` also the Vagrantfile's.
 set -euo pipefail
 
@@ -9,17 +9,17 @@ venv="$top/.venv"
 python=${PYTHON:-python3}
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/nodeproof"
 packages="$top/infra/packages.txt"
-lists=("$packages")
+release=${OS_RELEASE:-/etc/os-release}
 
 say() { printf 'nodeproof: %s\n' "$*" >&2; }
 refuse() { say "$1 (set-up); $2"; exit 2; }
 
+labs=process
 locks=("$top/requirements.lock")
 case "${1:-}" in
     '') ;;
-    libvirt | vagrant) lists+=("$top/infra/packages-libvirt.txt"); locks+=("$top/requirements-libvirt.lock") ;;&
-    vagrant) lists+=("$top/infra/packages-vagrant.txt") ;;
-    libvirt) ;;
+    libvirt) labs+=" libvirt"; locks+=("$top/requirements-libvirt.lock") ;;
+    vagrant) labs+=" libvirt vagrant"; locks+=("$top/requirements-libvirt.lock") ;;
     *) refuse "unknown kind of lab '$1'" "choose libvirt or vagrant, or give none" ;;
 esac
 
@@ -38,35 +38,53 @@ as_root() {
     sudo -- "$@"
 }
 
+# The column of packages.txt: that of the distribution, or of one that it is like.
+column() {
+    local id ids=''
+    # shellcheck source=/dev/null
+    [ ! -r "$release" ] || ids=$(. "$release" && printf '%s %s' "${ID:-}" "${ID_LIKE:-}")
+    for id in $ids; do
+        case $id in
+            debian) echo 2; return ;;
+            ubuntu) echo 3; return ;;
+            fedora) echo 4; return ;;
+        esac
+    done
+    echo 5
+}
+
+is_installed() {
+    case $column in
+        2 | 3) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
+        4) rpm -q --quiet --whatprovides "$1" >/dev/null ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+
 missing_packages() {
-    if ! command -v dpkg-query >/dev/null; then
-        for tool in bash git ip make mount nft ssh nsenter unshare; do
-            command -v "$tool" >/dev/null || printf '%s ' "$tool"
-        done
-        [ "${#lists[@]}" -eq 1 ] && return
-        for tool in libvirtd mke2fs mmdebstrap qemu-img qemu-system-x86_64 virsh virtlogd; do
-            command -v "$tool" >/dev/null || printf '%s ' "$tool"
-        done
-        [ "${#lists[@]}" -eq 2 ] && return
-        for tool in iptables vagrant; do
-            command -v "$tool" >/dev/null || printf '%s ' "$tool"
-        done
-        return
-    fi
-    grep -hv '^#' "${lists[@]}" | while read -r name; do
-        dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || printf '%s ' "$name"
+    local name
+    awk -v labs="$labs" -v column="$column" \
+        'labs ~ $1 && $1 != "#" && $column != "-" { print $column }' "$packages" | while read -r name; do
+        is_installed "$name" || printf '%s ' "$name"
     done
 }
 
 install_packages() {
-    command -v apt-get >/dev/null || refuse "missing: $(missing_packages)and no apt-get here" "install them by hand"
-    local missing
+    local missing install
     missing=$(missing_packages)
     [ -n "$missing" ] || return 0
+    case $column in
+        2 | 3) install="apt-get -qq update && apt-get -qq -y --no-install-recommends install $missing" ;;
+        4) install="dnf -q -y --setopt=install_weak_deps=False install $missing" ;;
+        *) refuse "missing: ${missing% }" "install them with your package manager" ;;
+    esac
     say "installing packages: $missing"
     # Services of new packages must not start: invoke-rc.d and systemd both heed this environment.
-    as_root env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 bash -c \
-        "apt-get -qq update && apt-get -qq -y --no-install-recommends install $missing" >/dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1 bash -c "$install" >/dev/null
+    # Fedora would start a new sshd at the next boot. A container has no systemctl.
+    case $column-$missing in
+        4-*openssh-server*) ! command -v systemctl >/dev/null || as_root systemctl disable --quiet sshd.service ;;
+    esac
 }
 
 # Whether it is the version that apt would install; asked only when apt's lists have changed since.
@@ -84,6 +102,7 @@ has_newest_sshd() {
 unpack_sshd() (
     [ -x /usr/sbin/sshd ] && exit 0
     has_newest_sshd && exit 0
+    command -v apt-get >/dev/null || refuse "no /usr/sbin/sshd" "install OpenSSH's server; it need not run"
     say "unpacking sshd for the lab's nodes (it is not installed, and no service starts)"
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/sshd.XXXXXX")
@@ -129,6 +148,7 @@ enough_inotify() {
     if echo "$enough" 2>/dev/null >"$limit"; then say "fs.inotify.max_user_instances is $enough now, until the next boot"; fi
 }
 
+column=$(column)
 if ! all_from_their_locks || [ -n "$(missing_packages)" ] || missing_binding; then
     install_packages
     make_venv

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from nodeproof import hints, proc
 from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import obtain
-from nodeproof.cache import cache_dir
+from nodeproof.cache import Clock, cache_dir
 from nodeproof.labs.client.starting import find_sshd
 from nodeproof.model.problem import Problem
 from nodeproof.report import site
@@ -41,7 +41,7 @@ def write(path: Path, kubernetes_version: str, report: Report) -> None:
             (work / "parts").write_text("".join(f"{part}\n" for part in parts))
             _fetch_wheels(work / "wheels", report)
             report("writing the archive")
-            _pack(work, parts, work / "archive")
+            _pack(work, parts, work / "archive", report)
             (work / "archive").replace(path)
     except OSError as error:
         next_step = "choose another file, or free some space"
@@ -67,7 +67,7 @@ def _platform() -> str:
 
 def _fetch_wheels(folder: Path, report: Report) -> None:
     """Download the installed versions of all packages as wheels, and build nodeproof's. Raises Problem."""
-    report("collecting the wheels of nodeproof and of the packages that it needs")
+    report("collecting the wheels of nodeproof and of the packages that it needs: about a minute")
     pip = [sys.executable, "-m", "pip"]
     try:
         freeze = [*pip, "freeze", "--exclude-editable", "--exclude", "nodeproof"]
@@ -90,10 +90,24 @@ def _requirement() -> str:
     return f"nodeproof[lab] @ {address}" if address else f"nodeproof[lab]=={version('nodeproof')}"
 
 
-def _pack(work: Path, parts: list[Path], path: Path) -> None:
+def _pack(work: Path, parts: list[Path], path: Path, report: Report) -> None:
+    clock, packed, total = Clock(report), 0, sum(map(_size, (work, *(cache_dir() / part for part in parts))))
+
+    def count(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        """Report what is packed before this file."""
+        nonlocal packed
+        clock.tick(f"writing the archive: {packed / 2**20:.0f} of {total / 2**20:.0f} MiB", packed, total)
+        packed += member.size
+        return member
+
     with tarfile.open(path, "w:gz", compresslevel=_FASTEST) as archive:
         archive.add(_INSTALLER, f"{TOP}/{_INSTALLER.name}")
         for name in ("platform", "parts", "wheels"):
-            archive.add(work / name, f"{TOP}/{name}")
+            archive.add(work / name, f"{TOP}/{name}", filter=count)
         for part in parts:
-            archive.add(cache_dir() / part, f"{TOP}/cache/{part}")
+            archive.add(cache_dir() / part, f"{TOP}/cache/{part}", filter=count)
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

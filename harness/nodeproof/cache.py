@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ T = TypeVar("T")
 Report = Callable[[str], None]
 _BAR = 30
 """Width of the bar (characters)."""
+_REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
 
 
 class ProgressLine(str):
@@ -46,6 +48,40 @@ class ProgressLine(str):
             return str(self)
         full = _BAR * min(self.completed, self.total) // self.total
         return f"{'█' * full}{'░' * (_BAR - full)} {self}"
+
+
+def time_left(left_s: float) -> str:
+    """Return how long something still takes (s), rounded as an estimate is."""
+    if left_s < 5:
+        return "almost done"
+    return f"about {5 * round(left_s / 5)} s left" if left_s < 90 else f"about {round(left_s / 60)} min left"
+
+
+class Clock:
+    """Reports the progress of a step every few seconds, with the time left; once a minute as a milestone."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._began = self._last = self._milestone = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long the step takes until now (s)."""
+        return time.monotonic() - self._began
+
+    def tick(self, line: str, completed: float, total: float) -> None:
+        """Report the line if the last one is old: so much of a total is done, which is 0 if unknown."""
+        now = time.monotonic()
+        if now - self._last < _REPORT_EVERY_S:
+            return
+        self._last = now
+        elapsed_s = now - self._began
+        rest = f", {time_left(elapsed_s * (total / completed - 1))}" if total and completed else ""
+        is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
+        if is_milestone:
+            self._milestone = now
+        line = f"{line}, {elapsed_s:.0f} s{rest}"
+        self._report(ProgressLine.of(line, int(completed), int(total), is_milestone))
 
 
 class Detail(str):

@@ -7,9 +7,11 @@ import os
 import select
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from pkgutil import resolve_name
@@ -36,7 +38,7 @@ Write a scenario for a claim, and run it:
     nodeproof new scenario my-claim --folder my-scenarios
     nodeproof run my-scenarios
 
-All commands: nodeproof --help
+All commands: nodeproof --commands
 """
 
 
@@ -47,7 +49,8 @@ class Command:
     `function` is `module:function` below `nodeproof`, by default that of its name in `commands`. It is
     imported when the command runs, so that --help is fast, gets the parsed arguments, with `passes_on` also
     the unknown ones, and returns the exit code. `example` is the command's arguments in the example of its
-    help. With a value of `base_option` it needs no extra.
+    help, and `usage` replaces a usage that would fill the screen. With a value of `base_option` it needs no
+    extra.
     """
 
     name: str
@@ -56,8 +59,8 @@ class Command:
     function: str = ""
     about: str = ""
     passes_on: bool = False
-    has_help: bool = True
     example: str = ""
+    usage: str = ""
     base_option: str = ""
 
     @property
@@ -73,23 +76,13 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands that `nodeproof --help` lists together; `extra` is the extra of the package that they need."""
+    """Commands that help lists together; `extra` is the extra of the package that they need."""
 
     title: str
     commands: tuple[Command, ...]
     extra: str = ""
 
 
-OPTIONS = (
-    Argument("--debug", action="store_true", help="show tracebacks"),
-    Argument(
-        "--version",
-        action="version",
-        version=f"nodeproof {version('nodeproof')}",
-        help="print the version and exit",
-    ),
-)
-"""Options of nodeproof itself, before the command."""
 _LAB_NAME = Argument("--lab-name", help="name of the lab, if several are up")
 _ARGV = Argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell")
 _PORT = Argument("--port", type=int, default=0, help="default: a free port")
@@ -178,10 +171,13 @@ _SCENARIO_COMMANDS = (
     Command(
         "run",
         "run scenarios, and write verdicts and the report site",
-        (Argument("--no-site", action="store_true", help="write no report site"),),
-        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ... "
-        "(all of them: docs/commands/options.md).",
+        (
+            Argument("--no-site", action="store_true", help="write no report site"),
+            Argument("--options", action="store_true", help="describe nodeproof's options of runs, and exit"),
+        ),
+        about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ...",
         passes_on=True,
+        base_option="options",
         example="--claim partition.terminating",
     ),
     Command(
@@ -323,6 +319,7 @@ _LAB_COMMANDS = (
             *_COMPONENTS,
         ),
         example="--nodes 3 --zones 2",
+        usage="nodeproof up [option...]",
     ),
     Command("status", "show a lab's nodes and components", (_LAB_NAME,)),
     Command(
@@ -364,7 +361,7 @@ _LAB_COMMANDS = (
         "run the lab's kubectl",
         (_LAB_NAME,),
         passes_on=True,
-        has_help=False,
+        about="kubectl's own help: nodeproof kubectl help COMMAND.",
         example="get nodes -o wide",
     ),
     Command(
@@ -488,6 +485,28 @@ GROUPS = (
 COMMANDS = tuple(command for group in GROUPS for command in group.commands)
 
 
+def _list_commands() -> str:
+    """Return one line for each command, by group."""
+    lines = []
+    for group in GROUPS:
+        lines += ["", f"{group.title}:"]
+        lines += [f"  {command.name:<12}{command.text}" for command in group.commands]
+    return "\n".join(lines[1:])
+
+
+OPTIONS = (
+    Argument("--commands", action="version", version=_list_commands(), help="list what each command does"),
+    Argument("--debug", action="store_true", help="show tracebacks"),
+    Argument(
+        "--version",
+        action="version",
+        version=f"nodeproof {version('nodeproof')}",
+        help="print the version and exit",
+    ),
+)
+"""Options of nodeproof itself, before the command."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Print a Problem as one line; --debug adds its traceback."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -540,14 +559,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="nodeproof",
         usage="nodeproof [option...] COMMAND ...",
         description=_overview(),
+        epilog="help for a command: nodeproof COMMAND --help\nexample: nodeproof audit",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
     )
-    # Options have no lines of their own: the list of commands must fit a screen.
-    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     for option in OPTIONS:
-        parser.add_argument(*option.names, **{**option.how, "help": argparse.SUPPRESS})
+        parser.add_argument(*option.names, **option.how)
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="nodeproof", help=argparse.SUPPRESS
     )
@@ -556,11 +575,15 @@ def _parser() -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(
             command.name,
             help=command.text,
+            usage=command.usage or None,
             description=command.description,
             epilog=f"example: nodeproof {command.name} {command.example}".rstrip(),
-            add_help=command.has_help,
+            # Most options have one line: the help must fit a screen.
+            formatter_class=partial(argparse.HelpFormatter, max_help_position=32),
+            add_help=False,
             allow_abbrev=False,
         )
+        subparser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.how)
         subparser.set_defaults(
@@ -573,13 +596,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _overview() -> str:
-    """Return the description of nodeproof, and one line for each command, by group."""
+    """Return the description of nodeproof, with the names of the commands by group."""
     lines = [str(__doc__)]
     for group in GROUPS:
-        lines.append(f"{group.title}:")
-        lines += [f"  {command.name:<12}{command.text}" for command in group.commands]
-    options = ", ".join(f"{option.names[0]} ({option.how['help']})" for option in OPTIONS)
-    lines.append(f"options: {options}")
+        names = "  ".join(command.name for command in group.commands)
+        lines += [f"{group.title}:", textwrap.indent(textwrap.fill(names, 76), "  ")]
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeproof import terminal
+from nodeproof import run_options, terminal
 from nodeproof.cache import ProgressLine
 from nodeproof.model.problem import ENVIRONMENT, Problem
 
@@ -50,6 +50,9 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Run pytest on the scenarios, write the report site, and return the exit code for the verdicts."""
+    if arguments.options:
+        terminal.put(run_options.describe())
+        return 0
     return _run(arguments, rest)[0]
 
 
@@ -109,7 +112,7 @@ def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
     deviation = shrink.read_deviation(arguments.run_folder)
     out = rundir.new_folder(Path("reports/out").absolute(), "shrink", deviation.claim)
     judge = shrink.judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
-    shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge)
+    shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge, _say)
     schedule = Schedule(deviation.schedule.seed, shrunk.steps)
     rundir.write_json(out / FILE, schedule.to_json())
     scenario = shrink.scenario_text(schedule)

@@ -6,6 +6,7 @@ It uses the same checks as a lab start, so that both agree.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from nodeproof.root import TOOLS, become_root, missing_tools
 from nodeproof.scenario.probes import PROBES
 
 _TRIAL_TIMEOUT_S = 10.0
+_ARCHITECTURE = "x86_64"
 _LIBVIRT_SOCKET = Path("/run/libvirt/libvirt-sock")
 _PLUGIN = "vagrant-libvirt"
 
@@ -90,6 +92,7 @@ def _check_all(kind: Kind, nodes: int) -> Iterator[Finding]:
     image = needs.image
     to_build = image if image and not (built and image.is_cached(built)) else None
     yield Finding(NOTE, f"Python {sys.version.split()[0]}, {sys.executable}")
+    yield from _architecture(kind)
     yield _check_tools(kind, to_build)
     yield _run_check(_sshd)
     yield from map(_run_check, needs.checks)
@@ -106,6 +109,19 @@ def _check_all(kind: Kind, nodes: int) -> Iterator[Finding]:
     yield Finding(NOTE, f"Kubernetes {DEFAULT_KUBERNETES_VERSION} {_build_state(bool(built), 'about 8 min')}")
     if image:
         yield Finding(NOTE, f"the guest image {_build_state(not to_build, '2 to 5 min')}")
+
+
+def _architecture(kind: Kind) -> Iterator[Finding]:
+    """Check the machine: guests are x86_64, and only there does everything run that the tests cover."""
+    machine = platform.machine()
+    if machine == _ARCHITECTURE:
+        return
+    if kind.host.image:
+        what = f"the guest image and its QEMU are for {_ARCHITECTURE}, and this machine is {machine}"
+        yield Finding(MISSING, what, "use a process lab, or another machine")
+    else:
+        what = f"{machine} was not tried: a process lab needs Go here, which compiles its components for it"
+        yield Finding(NOTE, what, "--components takes a folder with executables for it, instead")
 
 
 def _build_state(is_built: bool, duration: str) -> str:

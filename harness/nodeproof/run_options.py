@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
@@ -20,21 +21,22 @@ RUN_OPTIONS = (
     Argument("--cluster", default="", metavar="FILE",
              help="inventory of your own cluster: run on its marked nodes, instead of in a lab"),
     Argument("--profile", default="", help="timing of the components: fast (default) or documented"),
-    Argument("--kubernetes-version", default="",
-             help=f"Kubernetes version of the components (default {DEFAULT_KUBERNETES_VERSION})"),
+    Argument("--kubernetes-version", default="", metavar="VERSION",
+             help=f"of the components (default {DEFAULT_KUBERNETES_VERSION})"),
     Argument(
         "--node-versions", default="", metavar="VERSIONS",
-        help="versions of kubelets in the order of the nodes, such as v1.36.3,v1.37.2 (repeated as needed)",
+        help="versions of the nodes' kubelets, such as v1.36.3,v1.37.2 (repeated as needed)",
     ),
     Argument("--upgrade-to", default="", metavar="VERSION",
              help="version, or folder with executables, that scenarios upgrade the control plane to"),
     Argument("--control-planes", type=int, default=1, metavar="N",
-             help="control planes of the lab: 1 (default), or 3 behind a balancer, with leader election"),
-    Argument("--components", default="build", help="'build', or a folder with the components' executables"),
+             help="1 (default), or 3 behind a load balancer"),
+    Argument("--components", default="build", metavar="DIR",
+             help="folder of executables, instead of a build"),
     Argument("--source", default="", metavar="DIR",
-             help="checkout of Kubernetes to build the components from"),
+             help="checkout of Kubernetes to build them from"),
     Argument("--feature-gates", action="append", default=[], metavar="GATES",
-             help="feature gates of all components that know them, such as A=true,B=false"),
+             help="of all components, such as A=true,B=false"),
     Argument("--set", action="append", default=[], metavar="COMPONENT.FLAG=VALUE",
              help="flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE"),
     Argument("--claim", action="append", default=[], metavar="ID",
@@ -44,7 +46,7 @@ RUN_OPTIONS = (
     Argument("--zones", type=int, default=0,
              help="zones that the lab's nodes are spread over (default: as needed)"),
     Argument("--topology", default="", metavar="FILE",
-             help="file that lists the nodes, instead (infra/topology)"),
+             help="file with the nodes, instead (infra/topology)"),
     Argument("--run", default="", metavar="DIR",
              help="folder of this run (default: a new one in reports/out)"),
     Argument("--settings", action="store_true",
@@ -73,3 +75,12 @@ def run_options(*names: str) -> tuple[Argument, ...]:
     """Return these options, in this order."""
     options = {option.names[0]: option for option in RUN_OPTIONS}
     return tuple(options[name] for name in names)
+
+
+def describe() -> str:
+    """Return the help of all options of runs."""
+    usage = "nodeproof run [option...] [PATH...]"
+    parser = argparse.ArgumentParser(usage=usage, add_help=False)
+    for option in RUN_OPTIONS:
+        parser.add_argument(*option.names, **option.how)
+    return f"{parser.format_help()}\npytest has more: python -m pytest --help"

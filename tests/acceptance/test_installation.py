@@ -57,19 +57,93 @@ def executable(path: Path, command: str) -> None:
     path.chmod(0o755)
 
 
-def test_outdated_installation_is_reinstalled(tmp_path: Path) -> None:
-    """In a copy whose Python and pip only log their arguments, with all OS packages present."""
-    calls, top = tmp_path / "calls", tmp_path / "top"
+def set_up_copy(tmp_path: Path, calls: Path) -> tuple[Path, dict[str, str]]:
+    """Return a copy of the repository whose Python and pip only log their arguments, and its environment."""
+    top = tmp_path / "top"
     shutil.copytree(TOP / "infra", top / "infra", ignore=shutil.ignore_patterns("node_modules"))
     for name in ("pyproject.toml", "requirements.lock", "requirements-libvirt.lock"):
         shutil.copy(TOP / name, top / name)
     for name in ("pip", "python"):
         executable(top / ".venv" / "bin" / name, f'echo "$@" >> {calls}')
-    executable(tmp_path / "path" / "dpkg-query", "echo install ok installed")
     environment = {**os.environ, "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
     environment["XDG_CACHE_HOME"] = str(tmp_path)
     executable(tmp_path / "nodeproof" / "sshd" / "usr" / "sbin" / "sshd", "exit 1")
     (tmp_path / "nodeproof" / ".sshd-compared").touch()
+    return top, environment
+
+
+FEDORA = 'ID=fedora\nVERSION_ID=43\nPRETTY_NAME="Fedora Linux 43"\n'
+MINT = 'ID=linuxmint\nID_LIKE="ubuntu debian"\n'
+NONE_OF_THEM = "ID=arch\n"
+
+
+@pytest.mark.parametrize(
+    ("release", "query", "installer", "missing"),
+    [
+        (FEDORA, "rpm", "dnf", {"iproute", "openssh-server", "util-linux-core"}),
+        (MINT, "dpkg-query", "apt-get", {"iproute2", "libwrap0", "mount"}),
+    ],
+    ids=["fedora", "mint"],
+)
+def test_missing_packages_have_the_names_of_the_distribution(
+    release: str, query: str, installer: str, missing: set[str], tmp_path: Path
+) -> None:
+    calls, programs = tmp_path / "calls", tmp_path / "path"
+    top, environment = set_up_copy(tmp_path, calls)
+    (tmp_path / "os-release").write_text(release)
+    environment["OS_RELEASE"] = str(tmp_path / "os-release")
+    executable(
+        programs / query, f'for name; do :; done; grep -qx "$name" {tmp_path}/installed && echo ok installed'
+    )
+    executable(programs / installer, f'[ "$1" = download ] || echo {installer} "$@" >>{calls}')
+    executable(programs / "systemctl", f'echo systemctl "$@" >>{calls}')
+    executable(programs / "sudo", 'while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; shift; exec "$@"')
+    (tmp_path / "installed").touch()
+
+    process = proc.run([str(top / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+
+    (line,) = [
+        line for line in calls.read_text().splitlines() if line.startswith(installer) and "install" in line
+    ]
+    assert missing <= set(line.split())
+    assert f"installing packages: {line.split('install ')[1]}" in process.stderr
+    assert ("systemctl disable --quiet sshd.service" in calls.read_text()) == (installer == "dnf")
+    (tmp_path / "installed").write_text("\n".join(line.split()))
+    calls.write_text("")
+    again = proc.run([str(top / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    assert (again.stderr, calls.read_text()) == ("", "")
+
+
+@pytest.mark.parametrize("lacks", ["", "nft"])
+def test_unknown_distribution_needs_programs_and_no_package_manager(lacks: str, tmp_path: Path) -> None:
+    calls, programs = tmp_path / "calls", tmp_path / "path"
+    top, environment = set_up_copy(tmp_path, calls)
+    (tmp_path / "os-release").write_text(NONE_OF_THEM)
+    for folder in environment.pop("PATH").split(os.pathsep):
+        for path in Path(folder).glob("*"):
+            if path.name not in ("apt-get", "dpkg-query", lacks) and not (programs / path.name).exists():
+                programs.mkdir(exist_ok=True)
+                (programs / path.name).symlink_to(path)
+    for name in ("git", "ip", "make", "mount", "nft", "ssh", "nsenter"):
+        if name != lacks and not (programs / name).exists():
+            executable(programs / name, "exit 0")
+    environment |= {"PATH": str(programs), "OS_RELEASE": str(tmp_path / "os-release")}
+
+    process = proc.run(
+        [str(top / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment, check=False
+    )
+
+    assert process.status == (2 if lacks else 0), process.stderr
+    assert ("missing: nft (set-up); install them with your package manager" in process.stderr) == bool(lacks)
+
+
+def test_outdated_installation_is_reinstalled(tmp_path: Path) -> None:
+    """All OS packages are present."""
+    calls = tmp_path / "calls"
+    top, environment = set_up_copy(tmp_path, calls)
+    executable(tmp_path / "path" / "dpkg-query", "echo install ok installed")
+    (tmp_path / "os-release").write_text("ID=debian\n")
+    environment["OS_RELEASE"] = str(tmp_path / "os-release")
 
     def installed(*arguments: str) -> list[str]:
         """Return the lock files that are installed from."""

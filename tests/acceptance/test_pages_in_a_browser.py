@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import asdict
 from html import escape, unescape
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 from nodeproof import proc
 from nodeproof.model.pattern import Json
 from nodeproof.model.verdict import Measured, deviates, unproven
-from nodeproof.report import comparison, digest, page, publish
+from nodeproof.report import comparison, digest, page, publish, recovery, rundir
 from nodeproof.report.files import write_report
+from nodeproof.report.recovery import Recovery
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
 TIMEOUT_S = 300.0
@@ -59,10 +61,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "empty": tell(folder / "empty", [], None, claims={}),
         "without-facts": tell(folder / "without-facts", rows, None),
     }
+    for name, fault in (("judged", "partition"), ("hostile", long)):
+        recovered = Recovery(fault, "node-1", 30.0, 40.0, 45.0, 370.0, 3.0, {"detected_s": (20.0, 50.0)})
+        rundir.write_json(
+            rundir.scenario_dir(runs[name], "a.py::test_0") / recovery.FILE, [asdict(recovered)]
+        )
     files = {name: page.write(run, CLAIMS) for name, run in runs.items()}
     across = comparison.compare([digest.read(run, CLAIMS) for run in runs.values()])
     matrix = write_report(folder / "matrix.html", comparison.matrix_html(across, folder))
     assert across.runs[0].lab == FACTS.lab
+    assert 'id="recovery"' in files["judged"].read_text()
+    assert 'id="recovery"' in files["hostile"].read_text()
     listed = publish.publish(folder / "site", list(runs.values()), CLAIMS).index
     return {**files, "matrix": matrix, "published": listed}
 

@@ -10,9 +10,10 @@ from pkgutil import resolve_name
 import pytest
 
 from nodeproof import cli
+from nodeproof.run_options import RUN_OPTIONS
 
-LINES, COLUMNS = 42, 80
-HELPS = [(), *((command.name,) for command in cli.COMMANDS if command.has_help)]
+LINES, COLUMNS = 24, 80
+HELPS = [(), *((command.name,) for command in cli.COMMANDS)]
 
 
 def test_next_steps_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +34,24 @@ def test_help_fits_a_screen(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= COLUMNS
-    assert not command or any(line.startswith("example: nodeproof") for line in lines)
+    assert any(line.startswith("example: nodeproof") for line in lines)
+
+
+def test_each_command_is_in_the_help_and_described_by_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {command.name for command in cli.COMMANDS}
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert names <= set(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit):
+        cli.main(["--commands"])
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == names
+
+
+def test_options_of_runs_are_described_without_a_lab(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--options"]) == 0
+    described = capsys.readouterr().out
+    assert all(f"  {option.names[0]}" in described for option in RUN_OPTIONS)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)

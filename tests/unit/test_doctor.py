@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_missing_program_is_named_with_its_install_command(
     assert "libvirt lab: cannot start, 1 missing" in output
     assert "missing  programs: virsh; run `infra/setup.sh libvirt`" in output
     assert main(["doctor", "--lab", PROCESS.name]) == 0, "the other lab was not requested"
+
+
+@pytest.mark.usefixtures("tell")
+def test_arm64_has_process_labs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+
+    assert _about(LIBVIRT.name, "this machine is aarch64").state == MISSING
+    assert _about(VAGRANT.name, "this machine is aarch64").state == MISSING
+    assert _about(PROCESS.name, "aarch64 was not tried").state == NOTE
+    assert diagnose(PROCESS.name, 2).can_start
 
 
 @pytest.mark.usefixtures("tell")

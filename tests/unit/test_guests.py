@@ -464,6 +464,15 @@ def _cache_entries(tmp_path: Path) -> list[str]:
     return sorted(file.name for file in _images(tmp_path).iterdir() if not file.name.endswith(".lock"))
 
 
+def test_next_image_is_expected_to_take_as_long_as_the_last(recipe: Path) -> None:
+    messages: list[str] = []
+    golden_image(_components("aa"), messages.append)
+    golden_image(_components("bb"), messages.append)
+    first, second = [message for message in messages if message.startswith("building the guest image: ")]
+    assert "about 4 min left" in first
+    assert "almost done" in second
+
+
 def test_image_is_built_once_with_its_facts(recipe: Path, builds: Callable[[], int]) -> None:
     messages: list[str] = []
     first = golden_image(_components(), messages.append)

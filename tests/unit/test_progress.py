@@ -32,6 +32,7 @@ from nodeproof.session.progress import (
     ProgressWriter,
     ScenarioLog,
     row,
+    total,
 )
 
 # The live view of a run: combined progress of processes, and rows of the workers.
@@ -126,6 +127,15 @@ def test_row_shows_elapsed_planned_and_remaining_time() -> None:
     progress = Progress(FIRST, 10.0, "wait for it", 35.0)
     assert row("gw0", progress, 60.0, 22.0) == ("gw0", "12/60 s", "test_first", "≤ 13 s", "wait for it")
     assert row("gw0", progress, 0.0, 40.0) == ("gw0", "30 s", "test_first", "", "wait for it")
+
+
+def test_time_left_counts_what_is_planned_and_unfinished() -> None:
+    planned_s = {FIRST: 60.0, SECOND: 120.0, "a/test_x.py::test_third": 180.0}
+    workers = [Progress(SECOND, since_t=10.0), Progress("a/test_x.py::test_third", since_t=30.0)]
+    assert total(planned_s, {FIRST}, workers, 40.0) == "1 of 3 scenarios, about 3 min left"
+    assert total(planned_s, {FIRST}, workers[:1], 130.0) == "1 of 3 scenarios, about 3 min left"
+    assert total(planned_s, [*planned_s][:2], [], 40.0) == "2 of 3 scenarios, about 3 min left"
+    assert total(planned_s, planned_s, [], 40.0) == ""
 
 
 def test_session_without_a_run_leaves_other_folders_alone(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeproof import proc
 from nodeproof.checks import invariants
 from nodeproof.checks.judge import judge
 from nodeproof.checks.storm_coverage import coverage
@@ -45,7 +47,15 @@ from nodeproof.model.schedule import (
 )
 from nodeproof.model.verdict import Outcome, Verdict
 from nodeproof.report.rundir import write_json
-from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
+from nodeproof.session.shrink import (
+    Deviation,
+    guesses,
+    read_deviation,
+    read_outcome,
+    repeat,
+    scenario_text,
+    shrink_deviation,
+)
 from nodeproof.session.storm import COVERAGE, FILE, coverage_summary, read_coverage
 from tests.unit.histories import (
     GRACE_S,
@@ -810,6 +820,21 @@ def test_last_steps_on_the_nodes_of_the_deviation_are_tried_first(
 ) -> None:
     deviation = Deviation("storm.recovers", reason, SCHEDULE, HISTORY, 12.0, 60.0)
     assert guesses(deviation) == expected
+
+
+def test_search_reports_how_much_of_its_budget_is_left() -> None:
+    lines: list[str] = []
+    deviation = Deviation("storm.recovers", "", SCHEDULE, HISTORY, 12.0, 60.0)
+    shrink_deviation(deviation, 20.0, lambda _steps: Trial("conforms", 60.0), lines.append)
+    assert lines[0].endswith("of 20 min for all storms, about 20 min left")
+    assert len(lines) > 1
+
+
+def test_storm_is_planned_by_its_budget() -> None:
+    argv = [sys.executable, "-m", "nodeproof.cli", "plan", "--storm"]
+    plans = [proc.run([*argv, minutes], timeout_s=120).stdout for minutes in ("2", "20")]
+    short_s, long_s = (float(plan.splitlines()[1].split()[0]) for plan in plans)
+    assert long_s - short_s == 18 * 60
 
 
 def test_run_without_a_storm_is_refused(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,14 +158,79 @@ def test_ten_minute_build_has_one_milestone_a_minute(total: int, monkeypatch: py
         packages("k8s.io/api/core/v1")
     milestones = [str(line) for line in lines if line.is_milestone]
     assert len(lines) == 120
-    assert milestones == [f"compiling: {60 * n} packages, {60 * n} s" for n in range(1, 11)]
+    rest = [9, 8, 7, 6, 5, 4, 3, 2] if total else []
+    left = [f", about {minutes} min left" for minutes in rest] + [", about 60 s left", ", almost done"]
+    assert milestones == [
+        f"compiling: {60 * n} packages, {60 * n} s{left[n - 1] if total else ''}" for n in range(1, 11)
+    ]
+
+
+# Colours of state words, which only a terminal without NO_COLOR gets
+
+
+RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
+ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
+SCENARIO_WITHOUT_A_LAB = """
+from nodeproof.scenario import claims
+
+@claims("cordon.taint")
+def test_it(judge):
+    pass
+"""
+
+
+def on_terminal(command: Sequence[str], folder: Path, **environment: str) -> str:
+    """Return what a command prints on a terminal of its own."""
+    ours, theirs = pty.openpty()
+    variables = {"TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+    argv = [sys.executable, "-m", "nodeproof.cli", *command]
+    with subprocess.Popen(
+        argv, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, cwd=folder, env=variables | environment
+    ):
+        os.close(theirs)
+        output = b""
+        # A terminal that its last user closed is an error on Linux.
+        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal_output:
+            while part := terminal_output.read(65536):
+                output += part
+    return output.decode()
+
+
+@pytest.mark.parametrize(
+    ("command", "states"),
+    [
+        (("recheck", "before", "--no-site"), {f"{GREEN}conforms"}),
+        (("matrix", "before", "after"), {f"{GREEN}conforms", f"{RED}deviates"}),
+        (("compare", "before", "after"), {f"{GREEN}conforms", f"{RED}deviates"}),
+        (("doctor", "--lab", "process"), {f"{GREEN}ok"}),
+        (("claims", "test_it.py"), {f"{GREEN}judged"}),
+        (("run", "--no-site", "-n", "0", "test_it.py"), {f"{YELLOW}unproven"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_state_words_have_colours_on_a_terminal_only(
+    command: Sequence[str], states: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text(SCENARIO_WITHOUT_A_LAB)
+    tell(tmp_path / "before", ROWS)
+    tell(tmp_path / "after", [("a.py::test_a", "cordon.taint", deviates("it is not", WINDOW))])
+
+    output = on_terminal(command, tmp_path)
+
+    assert {state for state in states if state not in output} == set(), output
+    assert not re.search(r"\x1b\[[0-9;]*m", on_terminal(command, tmp_path, NO_COLOR="1"))
+
+
+def test_only_states_are_coloured() -> None:
+    plain_text = "a claim  conforms 2 s\nnot whole: missing it is\n  ok       programs\nit deviates: no"
+    coloured = f"a claim  {GREEN}conforms\x1b[0m 2 s\nnot whole: missing it is\n"
+    assert terminal.coloured(plain_text) == f"{coloured}  {GREEN}ok\x1b[0m       programs\nit deviates: no"
 
 
 # A command with a closed output pipe ends like Unix tools; other broken pipes are errors
 
 
 TIMEOUT_S = 240.0
-ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 
 
 @pytest.mark.parametrize(

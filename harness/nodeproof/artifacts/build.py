@@ -13,13 +13,12 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.cache import ProgressLine, Report, cache_dir, load_or_build, work_folder
+from nodeproof.cache import Clock, Report, cache_dir, load_or_build, work_folder
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
@@ -31,7 +30,6 @@ OWN_PROGRAMS: Mapping[str, str] = {"hollow-kubelet": "hollow", "cloud-controller
 VERSION_TIMEOUT_S = 20.0
 _STEP_TIMEOUT_S = _INSTALL_TIMEOUT_S = 900.0
 _BUILD_TIMEOUT_S = 3600.0
-_REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
 _TAIL_LINES = 15
 _RECIPE_SUFFIXES = (".go", ".mod", ".sum")
 _GO_LOCK = "requirements-go.lock"
@@ -428,28 +426,17 @@ def _below(links: Mapping[str, Path], name: str) -> Path:
 
 
 class Packages:
-    """Counts the lines in which Go names a package, and reports the count every few seconds.
-
-    One report a minute is a milestone.
-    """
+    """Counts the lines in which Go names a package, and reports the count."""
 
     def __init__(self, wording: str, total: int, report: Report) -> None:
         self.count = 0
         self._total = total
         self._wording = wording
-        self._report = report
-        self._began = self._last = self._milestone = time.monotonic()
+        self._clock = Clock(report)
 
     def __call__(self, line: str) -> None:
         self.count += not line.startswith("go: ")
-        now = time.monotonic()
-        if now - self._last >= _REPORT_EVERY_S:
-            self._last = now
-            line = f"{self._wording.format(self.count)}, {now - self._began:.0f} s"
-            is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
-            if is_milestone:
-                self._milestone = now
-            self._report(ProgressLine.of(line, self.count, self._total, is_milestone))
+        self._clock.tick(self._wording.format(self.count), self.count, self._total)
 
 
 @contextlib.contextmanager

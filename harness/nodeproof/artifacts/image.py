@@ -20,7 +20,7 @@ from pathlib import Path
 from nodeproof import proc
 from nodeproof.artifacts.build import tail
 from nodeproof.artifacts.components import Component, Components
-from nodeproof.cache import Report, cache_dir, load_or_build
+from nodeproof.cache import Clock, Report, cache_dir, load_or_build, time_left
 from nodeproof.hints import MACHINES, hint_for, shipped
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
@@ -43,6 +43,8 @@ TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "apt-get")
 _MIRRORS = ("NODEPROOF_DEBIAN_MIRROR", "NODEPROOF_DEBIAN_SECURITY_MIRROR")
 _BUILD_TIMEOUT_S = 1800.0
 _REMOVE_TIMEOUT_S = 120.0
+_USUAL_S = 210.0
+"""How long a first build usually takes (s)."""
 # Documentation beside the recipe does not affect the build.
 _PROSE = (".md",)
 
@@ -131,13 +133,14 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
     root = root_prefix()
     check_tools(TOOLS, "guest image", hint_for(MACHINES))
     _remove(root, sorted(entry.parent.glob(f".{entry.name}.build-*")))
-    report(f"building the guest image: a minute or two the first time, later runs take it from {entry}")
+    expected_s = _last_took_s(entry.parent)
+    report(f"building the guest image: {time_left(expected_s)}, later runs take it from {entry}")
     fresh = Path(tempfile.mkdtemp(prefix=f".{entry.name}.build-", dir=entry.parent))
     try:
         # The package manager's own user works below this folder.
         fresh.chmod(0o755)
         began = time.monotonic()
-        _run_recipe(root, recipe, kubelet, fresh, report)
+        _run_recipe(root, recipe, kubelet, fresh, expected_s, report)
         _write_manifest(fresh, kubelet, time.monotonic() - began)
         shutil.rmtree(entry, ignore_errors=True)
         fresh.rename(entry)
@@ -149,15 +152,27 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
         _remove(root, [fresh])
 
 
-def _run_recipe(root: list[str], recipe: Path, kubelet: Component, fresh: Path, report: Report) -> None:
+def _last_took_s(images: Path) -> float:
+    """Return how long the last build took (s), or else how long builds usually take."""
+    manifests = sorted(images.glob(f"*/{_MANIFEST}"), key=lambda path: path.stat().st_mtime)
+    built = (image for path in reversed(manifests) if (image := _load(path.parent)))
+    return next((float(image.facts["built_in_s"]) for image in built), _USUAL_S)
+
+
+def _run_recipe(
+    root: list[str], recipe: Path, kubelet: Component, fresh: Path, expected_s: float, report: Report
+) -> None:
     """Run `build.sh` for `fresh`. Raises Problem with the last lines of its output."""
     # sudo passes no variable on.
     mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
 
+    clock = Clock(report)
+
     def report_own(line: str) -> None:
-        """Report the recipe's own lines, not those of the tools that it runs."""
+        """Report the recipe's own lines; those of the tools that it runs only show that it goes on."""
         if line.startswith("image: "):
             report(line)
+        clock.tick("building the guest image", clock.elapsed_s, expected_s)
 
     script = [str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
     argv = [*root, "env", *mirrors, "nice", "bash", *script]

@@ -74,6 +74,7 @@ def _environment() -> Environment:
         state_of=digest.state_of,
         verdict_of=digest.verdict_of,
         MEASURES=recovery.MEASURES,
+        promises=recovery.promises,
         scenario_title=sections.title,
         documents=tuple(sections.DOCUMENTS.values()),
     )

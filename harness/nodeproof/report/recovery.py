@@ -10,11 +10,14 @@ from statistics import median
 
 from nodeproof.checks import heartbeats
 from nodeproof.checks.invariants import unreachable_toleration_s
+from nodeproof.checks.shapes import Args, step_detail
+from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration, condition, condition_status, select_fields
-from nodeproof.model.history import History, Version
+from nodeproof.model.history import Entry, History, Version
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import WindowContext, compute, detection_from_fault, taint_pass
+from nodeproof.model.window import recovery as node_recovery
 from nodeproof.report import rundir
 
 FILE = "recovery.json"
@@ -26,6 +29,13 @@ MEASURES: Mapping[str, str] = {
     "back_s": "node Ready after healing",
 }
 """Fields of a recovery, as headings."""
+_CLAIMS: Mapping[str, Sequence[str]] = {
+    "detected_s": ("monitoring.detection-time",),
+    "evicted_s": ("eviction.end-to-end-time",),
+    "moved_s": ("non-graceful.force-detach-timeout", "out-of-service.immediate-detach"),
+    "back_s": ("monitoring.recovery",),
+}
+"""The claims that promise the time of a measure."""
 
 _LATE_S = 1.0
 """Time in which a heartbeat that was under way at the fault arrives."""
@@ -87,15 +97,15 @@ class Cell:
 
 def measure(history: History, configuration: Configuration) -> Iterator[Recovery]:
     """Yield the recovery of each node that a fault made not Ready."""
-    for name, node, injected_t, healing_t in _faults(history):
+    for name, node, injected_t, healing in _faults(history):
         changes = _ready_changes(history.versions("nodes", "", node))
         if _status_at(changes, injected_t) != "True":
             continue
         lost = next(((t, status) for t, status in changes if t > injected_t and status != "True"), None)
-        if lost is None or lost[0] > healing_t or not _is_silenced(history, node, injected_t, lost[0]):
+        if lost is None or lost[0] > healing.t or not _is_silenced(history, node, injected_t, lost[0]):
             continue
-        back_t = next((t for t, status in changes if t > healing_t and status == "True"), None)
-        evicted = _first_evicted(history, node, injected_t, healing_t)
+        back_t = next((t for t, status in changes if t > healing.t and status == "True"), None)
+        evicted = _first_evicted(history, node, injected_t, healing.t)
         replaced_t = _replaced_t(history, node, injected_t)
         moved_t = _moved_t(history, node, injected_t)
         yield Recovery(
@@ -105,8 +115,11 @@ def measure(history: History, configuration: Configuration) -> Iterator[Recovery
             evicted_s=evicted.t - injected_t if evicted else None,
             replaced_s=replaced_t - injected_t if replaced_t else None,
             moved_s=moved_t - injected_t if moved_t else None,
-            back_s=back_t - healing_t if back_t else None,
-            documented_s=_documented(configuration, evicted) if lost[1] == "Unknown" else {},
+            back_s=back_t - healing.t if back_t else None,
+            documented_s={
+                **(_documented(configuration, evicted) if lost[1] == "Unknown" else {}),
+                "back_s": _back(configuration, step_detail(history, healing)),
+            },
         )
 
 
@@ -144,8 +157,13 @@ def table(
     }
 
 
-def _faults(history: History) -> Iterator[tuple[str, str, float, float]]:
-    """Yield name, node, proven injection and start of the healing (s) of each fault and node."""
+def promises(claims: Mapping[str, Claim]) -> Mapping[str, Sequence[Claim]]:
+    """Return the claims of the catalogue about the time of each measure; of some there is none."""
+    return {name: [claims[claim] for claim in _CLAIMS.get(name, ()) if claim in claims] for name in MEASURES}
+
+
+def _faults(history: History) -> Iterator[tuple[str, str, float, Entry]]:
+    """Yield name, node, proven injection (s) and start of the healing of each fault and node."""
     injected: dict[str, float] = {}
     for entry in history.of_kind("fault"):
         id_, step, fault = entry.data["id"], entry.data["step"], entry.data.get("fault") or {}
@@ -153,7 +171,7 @@ def _faults(history: History) -> Iterator[tuple[str, str, float, float]]:
             injected[id_] = entry.t
         elif step == "healing" and id_ in injected:
             for node in {str(entry.data.get("node") or ""), *(fault.get("nodes") or ())}:
-                yield str(fault.get("fault", "")), node, injected[id_], entry.t
+                yield str(fault.get("fault", "")), node, injected[id_], entry
 
 
 def _is_silenced(history: History, node: str, injected_t: float, lost_t: float) -> bool:
@@ -236,6 +254,12 @@ def _documented(configuration: Configuration, evicted: Version | None) -> Mappin
             detection.high_s + taint.high_s + tolerated_s,
         )
     return documented
+
+
+def _back(configuration: Configuration, detail: Args) -> tuple[float, float]:
+    """Return the earliest and the latest time until a healed node is Ready (s)."""
+    window = compute(node_recovery(), WindowContext(configuration, 0.0), detail)
+    return window.low_s, window.high_s
 
 
 def _by_fault(recoveries: Iterable[Recovery]) -> Mapping[str, list[Recovery]]:

@@ -27,6 +27,7 @@ from nodeproof.session.run import (
 )
 from nodeproof.session.scenario_run import run_postponed, scenario_of
 from nodeproof.session.scheduling import PlanScheduling
+from nodeproof.terminal import coloured
 
 
 def begin(config: pytest.Config, folder: Path | None = None) -> Session:
@@ -193,4 +194,4 @@ class RunHooks:
         terminalreporter.section("claims")
         for part in (*parts, finish.summary):
             for line in part(run):
-                terminalreporter.write_line(line)
+                terminalreporter.write_line(coloured(line) if terminalreporter.hasmarkup else line)

@@ -33,7 +33,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.shard import Shard
 from nodeproof.report.plain import duration
 from nodeproof.report.rundir import TIMES, read_json, write_json
-from nodeproof.session import markers
+from nodeproof.session import markers, storm
 from nodeproof.session.options import Options
 
 START = "start"
@@ -202,7 +202,11 @@ def _estimate(
     needs = markers.needs(item)
     term = Term.of(needs.duration_s) if needs.duration_s else FAULTED if needs.faulted else QUICK
     measured = (durations_s[item.nodeid], "earlier runs") if item.nodeid in durations_s else None
-    duration_s, source = measured or (_duration_s(term, options.profile), term.text)
+    grace_s = _duration_s(Term.of("G"), options.profile)
+    faults_s = storm.expected_s(item, grace_s)
+    # Earlier storms had other budgets. After the last fault, everything recovers.
+    budget = None if faults_s is None else (faults_s + grace_s, "the storm's budget")
+    duration_s, source = budget or measured or (_duration_s(term, options.profile), term.text)
     size = markers.size(needs, options) if markers.is_large(needs, options) else common
     affected = (targets(needs, size.nodes), markers.fault_names(item))
     own_size = None if size == common else size

@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,11 +21,12 @@ from typing import IO, Any, TextIO
 
 import allure
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from nodeproof.cache import time_left
 from nodeproof.model import redact
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import printable
@@ -33,12 +34,12 @@ from nodeproof.report import plain
 from nodeproof.report.digest import count_codes
 from nodeproof.session.judging import LABEL, RERUN
 from nodeproof.session.planning import planned_s
+from nodeproof.terminal import styled
 
 FOLDER = "live"
 _MIN_CHANGE_S = 1.0
 """A change of a step's end below this is not reported."""
 _REFRESHES_PER_S = 2
-_STYLES = {"conforms": "green", "deviates": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class ScenarioLog:
         self._out = out
         self._setup_s: dict[str, float] = {}
         self._retried: set[str] = set()
+        self._finished: set[str] = set()
         self._skipped: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True)
@@ -174,12 +176,14 @@ class ScenarioLog:
         is_skipped = report.when == "setup" and report.skipped and bool(label)
         if is_retried:
             self._retried.add(report.nodeid)
+        else:
+            self._finished.add(report.nodeid)
         if is_skipped:
             self._skipped[label.removeprefix("unproven: ")] += 1
         remark = " (retried)" if report.nodeid in self._retried else ""
         line = f"{label or report.outcome:<28}{took_s:5.0f} s {report.nodeid}{remark}"
         show = self._print_detail if is_retried or is_skipped else self._print
-        show(Text(printable(line), style=_STYLES.get(label, "")))
+        show(styled(printable(line)))
 
     def _print(self, line: Text) -> None:
         with contextlib.suppress(OSError):
@@ -245,14 +249,19 @@ class LiveDisplay(ScenarioLog):
         with contextlib.suppress(OSError):
             shutil.rmtree(folder.rename(folder.with_name(f".{FOLDER}")))
 
-    def _draw(self) -> Table:
+    def _draw(self) -> Group:
         self._print_messages()
         now_t = time.monotonic()
-        return table(
-            row(name, progress, self._planned_s.get(progress.scenario, 0.0), now_t)
+        workers = {
+            name: progress
             for name, progress in sorted(self._reader.progress.items(), key=lambda entry: entry[0])
             if name not in self._dead_workers
-        )
+        }
+        rows = [
+            row(name, progress, self._planned_s.get(progress.scenario, 0.0), now_t)
+            for name, progress in workers.items()
+        ]
+        return Group(table(rows), Text(total(self._planned_s, self._finished, workers.values(), now_t)))
 
     def _print_messages(self) -> None:
         for line in self._reader.read():
@@ -295,6 +304,20 @@ def row(name: str, progress: Progress, duration_s: float, now_t: float) -> tuple
     at_most = f"≤ {left_s:.0f} s" if left_s > 0 else ""
     elapsed = f"{now_t - progress.since_t:.0f}{planned} s"
     return name, elapsed, progress.scenario.rpartition("::")[2], at_most, progress.step
+
+
+def total(
+    planned_s: Mapping[str, float], finished: Collection[str], workers: Collection[Progress], now_t: float
+) -> str:
+    """Return how much of the plan is done, and how long the rest takes if the workers share it."""
+    open_s = {scenario: scenario_s for scenario, scenario_s in planned_s.items() if scenario not in finished}
+    if not open_s:
+        return ""
+    for progress in workers:
+        if progress.scenario in open_s:
+            open_s[progress.scenario] = max(0.0, open_s[progress.scenario] + progress.since_t - now_t)
+    left_s = max(sum(open_s.values()) / max(1, len(workers)), *open_s.values())
+    return f"{len(planned_s) - len(open_s)} of {len(planned_s)} scenarios, {time_left(left_s)}"
 
 
 DISPLAY = pytest.StashKey[LiveDisplay]()

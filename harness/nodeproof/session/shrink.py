@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import catalogue, proc
+from nodeproof.cache import Report, time_left
 from nodeproof.checks.storm_coverage import injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import RATE_TIMES, Judge, Schedule, Shrunk, Steps, Trial, shrink
 from nodeproof.model.verdict import Outcome
 from nodeproof.report import digest, rundir
+from nodeproof.report.plain import counted
 from nodeproof.session.storm import FILE, FIXTURE
 
 SCENARIO = "test_smallest_schedule.py"
@@ -69,15 +71,22 @@ def read_deviation(run: Path) -> Deviation:
     raise Problem("no invariant deviated in the run", str(run), _NEXT_STEP)
 
 
-def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge) -> Shrunk:
-    """Return the smallest schedule found with storms of at most so many minutes."""
+def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge, report: Report) -> Shrunk:
+    """Return the smallest schedule found with storms of at most so many minutes; report each of them."""
+    began_t = time.monotonic()
+
+    def judge_reported(steps: Steps) -> Trial:
+        rest = time_left(60 * minutes + began_t - time.monotonic())
+        report(f"a storm with {counted(len(steps), 'fault')}; of {minutes:g} min for all storms, {rest}")
+        return judge(steps)
+
     return shrink(
         deviation.schedule.steps,
         guesses(deviation),
         deviation.took_s,
         60 * minutes,
         deviation.grace_s,
-        judge,
+        judge_reported,
     )
 
 

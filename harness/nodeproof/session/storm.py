@@ -11,7 +11,14 @@ import pytest
 from nodeproof.checks.storm_coverage import coverage
 from nodeproof.model.history import History
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import POSSIBLE, Combination, Schedule, coverage_from_json, generate
+from nodeproof.model.schedule import (
+    POSSIBLE,
+    Combination,
+    Schedule,
+    coverage_from_json,
+    expected_end_s,
+    generate,
+)
 from nodeproof.report import rundir
 
 if TYPE_CHECKING:
@@ -70,6 +77,22 @@ def minutes_of(source: str) -> float | None:
     except ValueError:
         return None
     return minutes if 0 < minutes < float("inf") else None
+
+
+def expected_s(item: pytest.Item, grace_s: float) -> float | None:
+    """Return how long the storm's faults are expected to take (s); None if the item is no storm.
+
+    Raises:
+        Problem: The file that the option names is invalid.
+    """
+    if FIXTURE not in getattr(item, "fixturenames", ()):
+        return None
+    source = item.config.getoption("storm")
+    minutes = minutes_of(source)
+    if minutes is not None:
+        return 60 * minutes
+    path = schedule_file(Path(source))
+    return expected_end_s(Schedule.from_json(rundir.read_json(path), str(path)).steps, grace_s)
 
 
 def schedule_file(path: Path) -> Path:
