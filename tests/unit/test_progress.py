@@ -27,11 +27,9 @@ from nodeproof.session.notify import Notifier
 from nodeproof.session.progress import (
     FOLDER,
     LiveDisplay,
-    Progress,
     ProgressReader,
     ProgressWriter,
     ScenarioLog,
-    row,
 )
 
 # The live view of a run: combined progress of processes, and rows of the workers.
@@ -120,12 +118,6 @@ def test_display_shows_retried_and_skipped_scenarios_too() -> None:
     out = StringIO()
     console = Console(file=out, soft_wrap=True)
     assert printed_lines(LiveDisplay(console), out) == DETAILS + RESULTS
-
-
-def test_row_shows_elapsed_planned_and_remaining_time() -> None:
-    progress = Progress(FIRST, 10.0, "wait for it", 35.0)
-    assert row("gw0", progress, 60.0, 22.0) == ("gw0", "12/60 s", "test_first", "≤ 13 s", "wait for it")
-    assert row("gw0", progress, 0.0, 40.0) == ("gw0", "30 s", "test_first", "", "wait for it")
 
 
 def test_session_without_a_run_leaves_other_folders_alone(
