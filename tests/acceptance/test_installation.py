@@ -15,7 +15,7 @@ from nodeproof.labs.kinds import KINDS, LIBVIRT, VAGRANT
 from nodeproof.labs.kinds.libvirt import hypervisor
 from nodeproof.labs.kinds.vagrant.kind import TOOLS as VAGRANT_TOOLS
 from nodeproof.report import rundir
-from nodeproof.root import TOOLS, become_root, missing_tools
+from nodeproof.root import become_root, missing_tools
 from tests.acceptance.command import TOP, nodeproof
 from tests.leftovers import host_tables
 
@@ -238,20 +238,6 @@ def test_doctor_reports_a_lab_that_starts_here(kind: str, tmp_path: Path) -> Non
     assert process.status == 0, process
     assert f"{kind} lab: can start" in process.stdout
     assert "missing" not in process.stdout
-
-
-def test_doctor_without_virsh_names_the_install_command(tmp_path: Path) -> None:
-    for tool in {*TOOLS, *hypervisor.TOOLS, "sudo"} - {"virsh"}:
-        program = shutil.which(tool)
-        if program is not None:
-            (tmp_path / tool).symlink_to(program)
-
-    process = nodeproof("doctor", "--lab", "libvirt", cwd=tmp_path, env={"PATH": str(tmp_path)})
-
-    assert process.status == 1, process
-    (line,) = [line for line in process.stdout.splitlines() if "programs:" in line]
-    assert "virsh" in line
-    assert "infra/setup.sh libvirt" in line
 
 
 @pytest.mark.alone

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, rundir, sections, site, svg
-from nodeproof.report.sections import SECTIONS
+from nodeproof.report import allure, digest, rundir, sections, site
 from tests.fakes import executable
 from tests.unit import synthetic_runs
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, tell
@@ -187,23 +186,6 @@ def test_scenario_is_grouped_by_headings_claims_and_sentence() -> None:
     assert f"{CLAIMS[LEASE].statement} ({LEASE})" in values["feature"]
     assert "own.claim" in values["feature"]
     assert (values["story"], values["scenario"]) == (["A cut node is found"], [CUT])
-
-
-def test_links_lead_to_the_current_kubernetes_documentation() -> None:
-    links = dict(allure.links(["graceful-shutdown.event", "scheduling.max-pods", "own.x"], {}))
-    docs = "https://kubernetes.io/docs/concepts/"
-    assert {name: address.removeprefix(docs) for address, name in links.items()} == {
-        "Kubernetes: Graceful node shutdown": "cluster-administration/node-shutdown/#graceful-node-shutdown",
-        "Kubernetes: Resource capacity tracking": "architecture/nodes/#node-capacity",
-    }
-    assert all(section.address for section in SECTIONS)
-
-
-def test_attached_picture_has_a_width_of_its_own(tmp_path: Path) -> None:
-    svg.draw_rates((), tmp_path / "rates.svg")
-    (tmp_path / "judgments.json").write_text("[]")
-    picture = next(iter(allure.attachments(tmp_path, ())))
-    assert re.search(r'<svg [^>]*width="\d+"', picture.text)
 
 
 def test_new_deviations_have_their_own_category(tmp_path: Path) -> None:

@@ -46,9 +46,6 @@ LINES_OF_A_PATCH = [
 ]
 REFERENCE = "".join(path.read_text() for path in sorted((TOP / "docs" / "commands").glob("*.md")))
 EXPRESSION = re.compile(r"\$\{\{[^}]*\}\}")
-SAY_NOTHING = ("shard", "sensitivity", "false-alarms")
-"""A shard's summary is part of the merged run's; other tables are in the logs."""
-WITHOUT_LABS = ("conformance", "publish")
 CHECKER = Path(sys.executable).with_name("check-jsonschema")
 
 
@@ -121,18 +118,6 @@ def test_all_shards_run_and_no_failure_ends_another() -> None:
     shards = [shard.parse(EXPRESSION.sub(str(number), match[1])) for number in numbers]
     assert shards == [(number, len(numbers)) for number in numbers]
     assert "${{ matrix.shard }}" in match[1]
-
-
-@pytest.mark.parametrize(
-    ("job", "words"),
-    [
-        *((job, "nodeproof heal") for job in JOBS if job not in WITHOUT_LABS),
-        *((job, "GITHUB_STEP_SUMMARY") for job in JOBS if job not in (*SAY_NOTHING, "publish")),
-        ("conformance", "nodeproof publish"),
-    ],
-)
-def test_step_also_runs_after_a_failure(job: str, words: str) -> None:
-    assert of(job, words)["if"] == "always()"
 
 
 def runner(top: Path, repositories: str = "", mirror: str = "") -> tuple[proc.Result, list[str]]:
@@ -349,10 +334,6 @@ def test_subject_is_accepted(subject: str) -> None:
 )
 def test_subject_is_refused_with_the_reason(subject: str, expected: str) -> None:
     assert expected in fault(subject)
-
-
-def test_comments_before_the_subject_are_ignored() -> None:
-    assert fault("# a comment\n\nfix: keep labs up\n") == ""
 
 
 def test_hook_prints_one_line_and_exits_1(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from tests.table import ENDED, read_parts, render, slowest
 from tests.waiting import eventually
 
 TOP = Path(__file__).resolve().parents[2]
@@ -135,28 +134,6 @@ def test_signal_ends_running_parts_and_starts_no_other(ci: Ci, number: signal.Si
 
 
 TABLE = Path(__file__).resolve().parents[1] / "table.py"
-PARTS = [f"test\t700\t1320\t{0}", f"test-vm\t900\t900\t{ENDED[0]}", "soak N=10\t30\t240\t2"]
-RESULTS = """<testsuites><testsuite>
-<testcase classname="tests.a" name="one" time="3.5"/><testcase classname="tests.a" name="two" time="120.25"/>
-</testsuite></testsuites>"""
-
-
-def test_part_over_its_limit_is_named() -> None:
-    lines = render(read_parts(PARTS), []).splitlines()
-    assert lines[1].split() == ["test", "700", "s", "of", "1320", "s", "passed"]
-    assert lines[2].endswith("over its limit of 900 s")
-    assert lines[2].split()[0] == "test-vm"
-    assert lines[3].endswith("failed (2)")
-
-
-def test_slowest_tests_come_first(tmp_path: Path) -> None:
-    (tmp_path / "contract.xml").write_text(RESULTS)
-    (tmp_path / "half.xml").write_text(RESULTS[:40])
-    (tmp_path / "unit.xml").write_text(RESULTS.replace("120.25", "0.1"))
-    assert slowest([*tmp_path.glob("*.xml")], most=2) == [
-        (120.25, "tests.a::two (contract)"),
-        (3.5, "tests.a::one (unit)"),
-    ]
 
 
 def test_part_that_failed_before_any_test_is_reported(tmp_path: Path) -> None:

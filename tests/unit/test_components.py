@@ -554,26 +554,6 @@ def test_build_of_a_checkout_depends_on_its_content_alone(
     assert all("-mod=mod" in line for line in calls)
 
 
-def test_checkout_that_does_not_compile_is_a_problem_with_the_first_error(
-    cache: Path, recipe: Path, go: Go, committed_checkout: Path
-) -> None:
-    wrong = "pkg/limits/limits.go:3:1: undefined: Many"
-    go.install(build=f"echo '# k8s.io/kubernetes/pkg/limits'; echo '{wrong}'; exit 1")
-    with pytest.raises(Problem, match=f"the build failed: {wrong}") as caught:
-        obtain_from(read_checkout(committed_checkout, ""), silent)
-    assert caught.value.where == f"Kubernetes v1.36.3 of {committed_checkout}"
-    assert caught.value.next_step == "correct the checkout"
-
-
-def test_relative_path_of_the_compiler_is_reported_as_an_absolute_one(
-    cache: Path, recipe: Path, go: Go, committed_checkout: Path
-) -> None:
-    error = "pkg/limits/limits.go:3:1: undefined: Many"
-    go.install(build=f"realpath -m --relative-to=. {committed_checkout}/{error!r}; exit 1")
-    with pytest.raises(Problem, match=re.escape(f"the build failed: {committed_checkout}/{error}")):
-        obtain_from(read_checkout(committed_checkout, ""), silent)
-
-
 def test_checkout_that_changes_during_its_build_is_not_cached(
     cache: Path, recipe: Path, go: Go, committed_checkout: Path
 ) -> None:

@@ -19,14 +19,13 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from infra.csi import MAX_VOLUMES, NAME, client, disks
+from infra.csi import MAX_VOLUMES, client, disks
 from infra.csi.client import WRITER, Driver
 from infra.csi.controller import MIB, Controller
 from infra.csi.hypervisor import Refused, Volume, volume_id
 from infra.csi.machine import Commands, Marked, Remote
 from infra.csi.protocol import SPECIFICATION
 from infra.csi.protocol import csi_pb2 as csi
-from infra.csi.protocol import registration_pb2 as registration
 from infra.csi.stubs import specification
 from infra.csi.table import Table
 from nodeproof import proc
@@ -137,17 +136,6 @@ def test_volume_of_an_ended_machine_can_be_attached_elsewhere(controller: Contro
     refused(lambda: attach(controller, volume, "node-1"), Code.FAILED_PRECONDITION, volume, "node-2")
 
 
-def test_volume_name_is_unique(controller: Controller, table: Table) -> None:
-    volume = create(controller, "one", required_bytes=100 * MIB)
-    assert create(controller, "one", required_bytes=100 * MIB) == volume == volume_id("one")
-    assert len(volume) <= 20, "a SCSI disk's serial has no more"
-    refused(lambda: create(controller, "one", required_bytes=200 * MIB), Code.ALREADY_EXISTS, "one")
-    refused(lambda: create(controller, "one", limit_bytes=50 * MIB), Code.ALREADY_EXISTS, "one")
-    delete(controller, volume)
-    delete(controller, volume)
-    assert table.find(volume) is None
-
-
 def test_impossible_volume_size_is_refused(controller: Controller) -> None:
     refused(lambda: create(controller, limit_bytes=MIB), Code.OUT_OF_RANGE, "one")
     refused(lambda: create(controller, required_bytes=1 << 50), Code.OUT_OF_RANGE, "one")
@@ -226,19 +214,6 @@ def node_table(tmp_path: Path) -> Table:
 @pytest.fixture
 def marked(node_table: Table) -> Marked:
     return Marked(node_table, "node-1")
-
-
-def test_publish_and_stage_marks_are_created_and_removed(marked: Marked, tmp_path: Path) -> None:
-    staging, target = tmp_path / "staging", tmp_path / "target"
-    for _twice in range(2):
-        marked.stage(VOLUME, str(staging))
-        marked.publish(VOLUME, str(staging), str(target), read_only=False)
-    assert target.is_dir()
-    for _twice in range(2):
-        marked.unpublish(VOLUME, str(target))
-        marked.unstage(VOLUME, str(staging))
-    assert not target.exists()
-    assert list(staging.iterdir()) == []
 
 
 def test_only_an_attached_volume_is_staged_and_a_staged_one_published(
@@ -446,17 +421,6 @@ def test_torn_line_of_a_killed_driver_damages_no_other(on: Ground) -> None:
     torn, *whole = on.calls.read_text().splitlines()
     assert torn == '{"method": "Contro'
     assert whole[0].startswith('{"method": "Started"')
-
-
-def test_kubelet_can_register_the_driver(on: Ground) -> None:
-    with driver(on), grpc.insecure_channel(on.node(NODE)) as channel:
-        ask = channel.unary_unary(
-            "/pluginregistration.Registration/GetInfo",
-            registration.InfoRequest.SerializeToString,
-            registration.PluginInfo.FromString,
-        )
-        reply = ask(registration.InfoRequest(), timeout=TIMEOUT_S)
-    assert (reply.type, reply.name, reply.endpoint) == ("CSIPlugin", NAME, "")
 
 
 @pytest.mark.parametrize(

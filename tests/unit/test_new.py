@@ -47,13 +47,6 @@ def run_pytest(folder: Path, *arguments: str) -> proc.Result:
     return run_python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
 
 
-def test_written_scenario_is_collected_with_its_claim(tmp_path: Path) -> None:
-    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 0
-    process = run_python(tmp_path, "-m", "nodeproof.cli", "plan", "--claim", f"{NAME}.noticed", ".")
-    assert process.status == 0, process
-    assert "test_power_loss.py::test_unreachable_node_is_noticed" in process.stdout
-
-
 def test_written_claims_pass_their_test(tmp_path: Path) -> None:
     assert main(["new", "claims", NAME, "--folder", str(tmp_path)]) == 0
     process = run_pytest(tmp_path)

@@ -105,12 +105,6 @@ def stands_in(workers: Sequence[WorkerPlan]) -> list[set[str]]:
     return [{entry.standing for entry in worker.scenarios if entry.standing} for worker in workers]
 
 
-def test_scenarios_with_the_same_standing_fault_share_a_worker() -> None:
-    scenarios = [*expected(50, 45, 40, 35), *stand(30, "swap", "few pods", "swap", "few pods")]
-    workers = pack(scenarios, 2, START_S)
-    assert sorted(map(sorted, stands_in(workers))) == [["few pods"], ["swap"]]
-
-
 def test_group_is_split_if_faster_than_reinjecting() -> None:
     workers = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
     assert [worker.duration_s for worker in workers] == [140, 120]
@@ -525,19 +519,6 @@ def start_lab(worker: Throttle, may_end: threading.Event) -> threading.Event:
 
     threading.Thread(target=start, daemon=True).start()
     return started
-
-
-def test_waiting_scenario_prints_one_message(tmp_path: Path) -> None:
-    allow(tmp_path, 1)
-    running, waiting = throttle(tmp_path, "a"), throttle(tmp_path, "b")
-    running.start_scenario(lambda _line: None)
-    lines: list[str] = []
-    thread = threading.Thread(target=lambda: waiting.start_scenario(lines.append), daemon=True)
-    thread.start()
-    assert eventually(lambda: lines, TIMEOUT_S)
-    running.end_scenario()
-    thread.join(TIMEOUT_S)
-    assert len(lines) == 1
 
 
 def test_lab_starts_while_no_scenario_runs_or_begins(tmp_path: Path) -> None:

@@ -80,32 +80,7 @@ def test_plugin_of_an_incomplete_package_is_reported_by_its_module(folder: Path)
     assert process.stdout.splitlines()[0] == ERROR.replace("acme-broken 1.2", "acme_broken"), process
 
 
-DUMMY_LAB = (Path(__file__).parent / "kinds" / "dummy" / "kind.py").read_text()
 PLACE_OF_A_LAB = {"group": "nodeproof.labs", "of_module": "DUMMY"}
-# The plugin's module comes first, as in a test of its package.
-LABS = """
-import acme_dummy
-from nodeproof.labs.client import starting
-from nodeproof.labs.kinds import KINDS
-print(*KINDS.plugins, *KINDS, sep="\\n")
-request = starting.LabRequest("mine", 2, 1, "documented", False, "dummy")
-lab = starting.up(request, acme_dummy.NO_COMPONENTS, print)
-print(lab.usable_nodes())
-lab.down()
-"""
-
-
-def test_kind_of_lab_of_a_plugin_starts_by_its_name(folder: Path) -> None:
-    install(folder, "dummy", f"{DUMMY_LAB}\nNO_COMPONENTS = connect('').components\n", **PLACE_OF_A_LAB)
-    process = run_python(folder, "-c", LABS)
-    assert process.stdout.splitlines() == [
-        "plugin dummy of acme-dummy 1.2: dummy",
-        "process",
-        "libvirt",
-        "vagrant",
-        "dummy",
-        "['node-1', 'node-2']",
-    ], process
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from nodeproof.session.notify import Notifier
 from nodeproof.session.progress import (
     FOLDER,
     LiveDisplay,
-    Progress,
     ProgressReader,
     ProgressWriter,
     ScenarioLog,

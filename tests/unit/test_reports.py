@@ -6,7 +6,6 @@ import hashlib
 import html
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -171,12 +170,6 @@ def test_each_code_in_use_is_explained(text: str) -> None:
     assert {code for code in digest.MEANINGS if f"<dt>{code}</dt>" in text} == {"gap", "lab-lacks"}
 
 
-def test_deviation_shows_since_when(tmp_path: Path) -> None:
-    tell(tmp_path / "before", ROWS, replace(FACTS, began="2026-11-01T02:00:00+00:00"))
-    text, _read = shown(tell(tmp_path / "run", ROWS))
-    assert "since 2026-11-01 02:00 UTC (run before), in 2 consecutive runs" in text
-
-
 def words(text: str, claim: str) -> str:
     """Return the visible text about a claim below the page's headings."""
     entry = text.partition(f'id="{claim}"')[2].partition('<li class="claim')[0]
@@ -199,14 +192,6 @@ def words(text: str, claim: str) -> str:
 def test_row_shows_each_measurement_once(tmp_path: Path, verdict: Verdict, expected: str) -> None:
     text, _read = shown(tell(tmp_path / "run", [(CUT, TAINT, verdict)]))
     assert f"no version of the page says it {expected} in A cut node is found" in words(text, TAINT)
-
-
-def test_claim_without_a_verdict_has_a_reason(tmp_path: Path) -> None:
-    facts = replace(FACTS, selected=("cordon.blocks-new-pods", TAINT))
-    text, _read = shown(tell(tmp_path / "run", [(CUT, TAINT, CONFORMS)], facts))
-    assert "It was to be judged, and the run has no verdict on it." in text
-    assert "not-applicable: " in text
-    assert "Not part of this run." in text
 
 
 def test_scenarios_link_to_their_timeline_and_last_try_in_allure(tmp_path: Path) -> None:
@@ -428,15 +413,6 @@ def test_content_of_logs_and_recordings_is_in_no_report(tmp_path: Path, render: 
     text = render(run)
     assert "etcd exited 1" in text
     assert "canary" not in text
-
-
-@pytest.mark.parametrize("render", [HTML["page"], TEXT["compare"]], ids=["page", "compare"])
-def test_three_hundred_scenarios_are_reported_fast(tmp_path: Path, render: Render) -> None:
-    rows = [(f"scenarios/t.py::test_{n}", JUDGED[n % len(JUDGED)], CONFORMS) for n in range(300)]
-    run = tell(tmp_path / "run", rows)
-    began = time.thread_time()
-    assert len(render(run)) < 2e6
-    assert time.thread_time() - began < 5.0
 
 
 @pytest.mark.parametrize(
@@ -758,13 +734,6 @@ def test_scenario_without_files_is_an_error_for_each_claim(run: Path) -> None:
     failure = result(root, TAINT)
     assert failure.tag == "failure"
     assert "no verdict\nscenario: s/test_lost.py::test_lost" in (failure.text or "")
-
-
-def test_claim_whose_only_scenario_has_no_verdict_is_an_error(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", ROWS[:1], None)
-    rundir.write_json(run / rundir.DECLARED, {CUT: [DETECTION], OTHER: [TAINT]})
-    assert result(of(run), TAINT).tag == "error"
-    assert list(case(of(run), DETECTION)) == []
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a.py::test_a": 1}', "null"])
