@@ -1,18 +1,62 @@
-"""Two versions of Kubernetes in one cluster: older kubelets, and an upgrade."""
+"""Two versions of Kubernetes in one cluster: older kubelets, one of them altered, and an upgrade."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from nodeproof.labs.client import starting
+import pytest
+
+from nodeproof.artifacts.components import Components
+from nodeproof.labs.client import registry, starting
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model.overrides import NO_OVERRIDES
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
-from tests.acceptance.altered import shipped
+from tests.acceptance.alterations import LATE_S
+from tests.acceptance.altered import Cluster, run_scenarios, shipped
 from tests.acceptance.command import TOP, nodeproof
+from tests.waiting import pause
 
 TOPOLOGY = str(TOP / "infra" / "topology" / "older-kubelets.yaml")
 OLDER = starting.read_topology(TOPOLOGY).entries[0].kubelet_version
 CLAIM = "heartbeat.lease-interval"
+
+
+@pytest.fixture
+def skewed_lab(components: Components) -> Iterator[LabHandle]:
+    """Return a lab of two zones: the kubelets of the first one are older."""
+    overrides = replace(NO_OVERRIDES, node_versions=(OLDER, components.kubernetes_version))
+    request = starting.LabRequest(starting.new_name(), 4, 2, "fast", keep=False, overrides=overrides)
+    lab = starting.up(request, components, print)
+    try:
+        yield lab
+    finally:
+        lab.down()
+
+
+def older_kubelet_is_late(cluster: Cluster) -> None:
+    cluster.until_recorded()
+    pause(LATE_S)
+    cluster.pause("kubelet-node-1")
+    pause(LATE_S)
+    cluster.go_on()
+
+
+@pytest.mark.night("CI judges the claim on an older kubelet, and a compiled bug makes it deviate")
+def test_altered_older_kubelet_deviates_on_its_own_node_only(skewed_lab: LabHandle, tmp_path: Path) -> None:
+    verdicts = {}
+    for zone in skewed_lab.fleet.zones():
+        lab = registry.attach(skewed_lab.name)
+        lab.restrict_to_zone(zone)
+        ended = run_scenarios(
+            lab, tmp_path / zone, older_kubelet_is_late, shipped("heartbeat/test_lease.py"), "-k", "quarter"
+        )
+        rows = [row for row in rundir.read_verdicts(ended.run) if row["claim"] == CLAIM]
+        verdicts[zone] = {(row["verdict"], row.get("kubelet_version", "")) for row in rows}
+        lab.close()
+    assert verdicts == {"zone-a": {("deviates", OLDER)}, "zone-b": {("conforms", "")}}
 
 
 def test_claims_conform_on_an_older_kubelet(tmp_path: Path) -> None:

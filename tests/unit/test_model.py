@@ -231,12 +231,27 @@ def test_limit_adapts_to_the_load(
     assert adapt(before, running, load, MOST, now_t) == after
 
 
+@given(st.integers(1, MOST), st.integers(0, MOST), loads, st.floats(0, 100))
+def test_limit_is_between_one_and_the_number_of_workers(
+    workers: int, running: int, load: Load, now_t: float
+) -> None:
+    assert 1 <= adapt(Allowance(workers, 0.0), running, load, MOST, now_t).workers <= MOST
+
+
 @given(st.integers(1, MOST), st.integers(0, MOST), loads, loads)
 def test_more_load_never_raises_the_limit(workers: int, running: int, load: Load, other: Load) -> None:
     lighter = Load(min(load.slack_share, other.slack_share), min(load.pressure, other.pressure))
     heavier = Load(max(load.slack_share, other.slack_share), max(load.pressure, other.pressure))
     allowances = [adapt(Allowance(workers, 0.0), running, load, MOST, LATER_S) for load in (lighter, heavier)]
     assert allowances[0].workers >= allowances[1].workers
+
+
+@given(st.integers(1, MOST))
+def test_limit_of_a_calm_machine_returns_to_all_workers(workers: int) -> None:
+    allowance = Allowance(workers, 0.0)
+    for number in range(1, MOST + 1):
+        allowance = adapt(allowance, allowance.workers, CALM, MOST, number * LATER_S)
+    assert allowance.workers == MOST
 
 
 def waiting(name: str, turn: Turn = Turn.QUEUE, since_t: float = 0.0) -> Worker:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from infra import csi, dist
+from infra.links import failure, links
+from infra.tables import GENERATED
 from nodeproof import hints, proc
 from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, shipped
 from nodeproof.model.problem import Problem
-from tests.documented import TOP
+from tests.documented import PAGES, TOP
 
 # The package: its files, its extras in the lock file, its versions, and the driver without its extra.
 
@@ -138,6 +143,8 @@ def test_scenario_begins_a_run_without_options(workers: str, tmp_path: Path) -> 
 
 
 TIMEOUT_S = 300.0
+MOST_LINES, MOST_LINES_OF_README = 250, 150
+CONFIG = "mkdocs.yml"
 # The resources of a page, not its links.
 ELSEWHERE = re.compile(
     r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)"
@@ -152,6 +159,13 @@ def build(top: Path, site: Path) -> proc.Result:
     return proc.run(argv, timeout_s=TIMEOUT_S, cwd=top, env=environment, check=False)
 
 
+def test_pages_are_short() -> None:
+    """A generated page is divided by its generator."""
+    lines = {page: len(text.splitlines()) for page in PAGES if GENERATED not in (text := page.read_text())}
+    assert lines[TOP / "README.md"] <= MOST_LINES_OF_README
+    assert [page for page, count in lines.items() if count > MOST_LINES] == []
+
+
 def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
     process = build(TOP, tmp_path)
     assert process.status == 0, process.stderr
@@ -159,3 +173,40 @@ def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: P
     assert len(pages) > 30
     assert {host for page in pages for host in ELSEWHERE.findall(page.read_text())} == set()
     assert {host for style in styles for host in STYLE_ELSEWHERE.findall(style.read_text())} == set()
+
+
+# The weekly check of external links.
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/page" else 404)
+        self.end_headers()
+
+    def log_message(self, *_arguments: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Serve one page on loopback."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+def test_link_is_found_once_with_all_its_pages() -> None:
+    text = "[A](https://a.dev/x#part) and <https://a.dev/x#part>, `http://HOST/y`, http://b.example/z"
+    assert links({"one.md": text, "two.md": text}) == {"https://a.dev/x#part": ["one.md", "two.md"]}
+
+
+def test_only_a_link_that_is_not_served_fails(server: str) -> None:
+    assert failure(f"{server}/page", retries=0) == ""
+    assert "404" in failure(f"{server}/removed", retries=1, pause_s=0)
+
+
+def test_closed_port_fails() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
+        port = http.server_port
+    assert "refused" in failure(f"http://127.0.0.1:{port}/", retries=0)

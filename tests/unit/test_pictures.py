@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +12,7 @@ import pytest
 from nodeproof import catalogue
 from nodeproof.checks import moments
 from nodeproof.model import window as windows
+from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.verdict import conforms
@@ -17,7 +20,7 @@ from nodeproof.report import sections, svg, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.svg import Bar, Bracket, Curve, Lane, Mark, Picture, draw_rates, draw_timeline
 from tests.golden_runs import RUNS, thawed
-from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story
+from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, wall
 
 HOSTILE = "<script>alert(1)</script>\u202e\u05e9\u05dc\u05d5\u05dd\x1b[31m\x00\ud800" + "x" * 10_000
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "timeline.svg"
@@ -81,6 +84,31 @@ def test_gap_is_distinct_and_judgment_has_a_sign(tmp_path: Path) -> None:
     assert labels[-3:] == ["✓ a.b", "✗ a.b", "? a.b"]
 
 
+def many(events: int, nodes: int) -> Iterator[Entry]:
+    """Record nodes that renew their Leases, miss some, and become Unknown."""
+    story = Story([f"node-{number}" for number in range(1, nodes + 1)])
+    yield from story.entries
+    uids = {key[1]: object["metadata"] for key, object in story._live["leases"].items()}
+    for number in range(events):
+        name, t = f"node-{number % nodes + 1}", 1.0 + number / nodes
+        meta = {**uids[name], "resourceVersion": str(1000 + number)}
+        body = {
+            "metadata": {**meta, "namespace": LEASE_NAMESPACE, "name": name},
+            "spec": {"renewTime": wall(t)},
+        }
+        yield Entry(t + 0.01, "watch", {"resource": "leases", "type": "MODIFIED", "object": body})
+
+
+def test_hundred_thousand_events_are_drawn_in_three_seconds(tmp_path: Path) -> None:
+    # Unmeasured clocks take the longest.
+    entries = [entry for entry in many(100_000, 20) if entry.kind != "clock"]
+    began = time.process_time()
+    path = timeline.render(History.of(entries), (), tmp_path / "x.svg")
+    assert time.process_time() - began < 3.0
+    assert parsed(path) is not None
+    assert path.stat().st_size < 500_000
+
+
 def lanes_of(story: Story, *names: str) -> list[Lane]:
     return [lane for lane in timeline.compose(story.history(), ()).lanes if lane.name in (names or (POD,))]
 
@@ -132,6 +160,19 @@ def test_pod_replaced_unseen_is_another_pod() -> None:
     assert [(bar.start, bar.end, bar.label) for bar in lane.bars] == [
         (1.0, 9.0, f"on {NODE}"),
         (9.0, 20.0, f"on {OTHER}"),
+    ]
+
+
+def test_each_removal_is_marked_and_labelled_if_there_is_room() -> None:
+    story = Story()
+    for t in (1.0, 30.0):
+        story.pod(t, node=NODE)
+        story.remove(t + 10, "pods", NAMESPACE, POD)
+    story.say(60.0, "ended")
+    (lane,) = lanes_of(story)
+    assert [(mark.t, mark.label, mark.tip) for mark in lane.marks] == [
+        (11.0, "", "removed"),
+        (40.0, "removed", ""),
     ]
 
 

@@ -60,10 +60,35 @@ def test_bug_code_is_inserted_before_after_or_instead_of_its_line() -> None:
     assert 'x := map((nodeproofBug == "more"))\n' in altered(SOURCE, [edit("as", "x := map(CHOSEN)")])
 
 
+def test_several_bugs_share_a_line() -> None:
+    both = altered(
+        SOURCE, [edit("after"), edit("after", "x = 3", bug="most"), edit("before", "y()", bug="less")]
+    )
+    less, more, most = (both.index(f'"{name}"') for name in ("less", "more", "most"))
+    assert less < both.index("x := 1") < more < most
+    with pytest.raises(BadBug, match="rewrite one line"):
+        altered(SOURCE, [edit("as", "x := 2"), edit("as", "x := 3", bug="most")])
+
+
 @pytest.mark.parametrize("at", ["x := 9", "return x"])
 def test_bug_whose_line_is_not_unique_is_refused(at: str) -> None:
     with pytest.raises(BadBug, match=r"more: [02] lines of k8s"):
         altered(SOURCE, [edit("before", at=at)])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- {name: a, of: b, scenario: c, falls: [d.e]}", "neither edits nor flags"),
+        ("- {name: a, of: b, scenario: c, falls: [d.e], flags: [-x], colour: red}", "colour"),
+        ("- {name: a, of: b, scenario: c, falls: [d.e], edits: [{at: x, before: y, after: z}]}", "one of"),
+        ("- {name: a, of: b, scenario: c, falls: [d.e], flags: [-x]}\n" * 2, "named twice: a"),
+    ],
+)
+def test_invalid_bug_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bugs.yaml").write_text(text)
+    with pytest.raises(BadBug, match=message):
+        load(tmp_path)
 
 
 def test_commit_selects_the_bugs_and_never_a_slow_one() -> None:

@@ -112,6 +112,10 @@ def test_every_test_runs_either_in_ci_or_at_night(marks: Mapping[Test, frozenset
     assert set(run) == set(marks) | {("", folder) for folder in folders - MARKED.keys()}
 
 
+def test_ci_begins_with_make_test() -> None:
+    assert in_ci()[:1] == BEFORE_A_PULL_REQUEST
+
+
 def faults_of_a_process_lab() -> list[str]:
     """Return the registered faults available in a process lab."""
     rows = [(row, make("node").name) for row, make in FAULTS.items()]
@@ -153,6 +157,17 @@ def test_tests_of_the_whole_machine_run_alone() -> None:
     for command in commands((*in_ci(), *NIGHT), "pytest"):
         marks = command[command.index("-m") + 1] if "-m" in command else ""
         assert ("-n" in command) != bool(ALONE_AT_THE_END.search(marks)) or "-m" not in command, command
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_machine_fault_is_injected_and_healed_in_ci_or_at_night(
+    marks: Mapping[Test, frozenset[str]], fault: str
+) -> None:
+    where = LIBVIRT.name if fault not in KINDS[LIBVIRT.name].lacks else PROCESS.name
+    assert any(
+        kind == where and IN_AND_OUT[0] in test and f"{fault}]" in test
+        for kind, test in selected(in_ci(), marks) + selected(NIGHT, marks)
+    )
 
 
 def test_each_scenario_runs_on_machines_either_in_ci_or_at_night() -> None:
