@@ -27,6 +27,7 @@ from nodeproof.session.notify import Notifier
 from nodeproof.session.progress import (
     FOLDER,
     LiveDisplay,
+    Progress,
     ProgressReader,
     ProgressWriter,
     ScenarioLog,
