@@ -47,7 +47,11 @@ docs: setup ## the pages on claims, words and commands, from the code
 # Not --quiet: --strict would not see the warnings.
 site: ## the documentation as a site, reports/out/docs/index.html; a broken link or anchor is an error
 	@infra/setup.sh
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+pictures: ## the pictures and the recording of a terminal in docs; RUN=reports/out/latest: also that of its Allure site
+	@infra/setup.sh
+	@$(BIN)/python -m infra.pictures $(RUN)
 
 stubs: setup ## the CSI driver's protocol, from the .proto files of the modules that go.mod names
 	@$(BIN)/python -m infra.csi.stubs
@@ -219,7 +223,7 @@ dist: ## wheel and sdist in dist/, checked in a new environment of each Python h
 clean: ## remove the virtual environment, generated reports, wheel, sdist and the Vagrant box
 	@rm -rf .venv reports/out dist .box
 
-.PHONY: help setup run report fmt docs site stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
+.PHONY: help setup run report fmt docs site pictures stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew control-planes older-components \
