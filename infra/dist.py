@@ -1,10 +1,12 @@
-"""`python -m infra.dist [--all]`: build sdist and wheel into dist/, and check both.
+"""`python -m infra.dist [--all] [--offline]`: build sdist and wheel into dist/, and check both.
 
 The wheel is built from the sdist, and has exactly the files that git tracks in the folders that it ships.
-Each Python of the classifiers that this machine has gets a new virtual environment, in which the wheel is the
-only source of nodeproof. There, outside the checkout, the commands that read runs read a recorded run without
-extras; then the CSI driver starts with the extra `csi`, and the scenarios are collected with `lab`. With
---all, a Python that this machine does not have is an error.
+Each Python of the classifiers that this machine has gets a new virtual environment. README's commands install
+nodeproof there, from an index in which the wheel is the only file of that name. Outside the checkout, the
+commands that read runs read a recorded run without extras; then the CSI driver starts with the extra `csi`,
+and the scenarios are collected with `lab`. With --all, a Python that this machine does not have is an error.
+With --offline the wheel in dist/ is checked without extras, which is all that works on other systems than
+Linux.
 """
 
 from __future__ import annotations
@@ -12,13 +14,19 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +34,7 @@ from typing import Any
 from nodeproof import proc
 from nodeproof.model.problem import ENVIRONMENT
 from nodeproof.waiting import wait_until
+from tests.documented import commands
 from tests.golden_runs import thawed_run
 
 Json = Any
@@ -38,6 +47,7 @@ _TIMEOUT_S = 500.0
 _MINOR = re.compile(r"Programming Language :: Python :: 3\.(\d+)")
 _PINNED = re.compile(r"^[\w.-]+==\S+", re.MULTILINE)
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/page\.html")
+_PYPI = "https://pypi.org/simple"
 _NEEDS_LAB = "nodeproof[lab]"
 _NEEDS_CSI = "nodeproof[csi]"
 
@@ -48,25 +58,46 @@ class CheckFailed(Exception):
 
 def main() -> int:
     """Build and check; return 1 if a check fails."""
+    is_offline = "--offline" in sys.argv[1:]
     try:
-        wheel, sdist = build()
-        check_files(wheel)
-        _check_metadata(wheel, sdist)
+        wheel = _built() if is_offline else _new()
         pythons = dict(_pythons())
-        for name, python in pythons.items():
-            if python is None:
-                print(f"dist: {name}: not on this machine, not checked")
-                continue
-            began = time.monotonic()
-            with TemporaryDirectory(prefix="nodeproof-dist-") as folder:
-                size_mib = _check(python, wheel, Path(folder))
-            took_s = time.monotonic() - began
-            print(f"dist: {name}: checked in {took_s:.0f} s; {size_mib:.0f} MiB without extras", flush=True)
+        with index(wheel) as address:
+            for name, python in pythons.items():
+                if python is None:
+                    print(f"dist: {name}: not on this machine, not checked")
+                    continue
+                began = time.monotonic()
+                with TemporaryDirectory(prefix="nodeproof-dist-") as folder:
+                    target = _Target(python, wheel, Path(folder).resolve(), address)
+                    size_mib = _check(target)
+                    if not is_offline:
+                        _check_extras(target)
+                took_s = time.monotonic() - began
+                print(
+                    f"dist: {name}: checked in {took_s:.0f} s; {size_mib:.0f} MiB without extras", flush=True
+                )
+            if not is_offline:
+                _check_pipx(wheel, address)
     except (CheckFailed, proc.CommandFailed) as error:
         print(f"dist: {error}", file=sys.stderr)
         return 1
     is_enough = all if "--all" in sys.argv[1:] else any
     return 0 if is_enough(pythons.values()) else 1
+
+
+def _built() -> Path:
+    wheels = list(OUT.glob("nodeproof-*.whl"))
+    if len(wheels) != 1:
+        raise CheckFailed(f"{OUT}: {len(wheels)} wheels, expected 1; run `make dist` without --offline")
+    return wheels[0]
+
+
+def _new() -> Path:
+    wheel, sdist = build()
+    check_files(wheel)
+    _check_metadata(wheel, sdist)
+    return wheel
 
 
 def build() -> tuple[Path, Path]:
@@ -106,12 +137,67 @@ def expected_files() -> Iterator[str]:
 
 def _check_metadata(wheel: Path, sdist: Path) -> None:
     with TemporaryDirectory(prefix="nodeproof-dist-") as folder:
-        python = _environment(Path(sys.executable), Path(folder))
-        lock = str(TOP / "requirements-release.lock")
-        _pip(python, "install", "--require-hashes", "-r", lock)
+        python = _release_tools(Path(folder))
         twine = [str(python), "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
         proc.run(twine, timeout_s=_TIMEOUT_S)
     print("dist: twine check passed")
+
+
+def _release_tools(folder: Path) -> Path:
+    """Install twine and pipx, and return their Python."""
+    python = _environment(Path(sys.executable), folder)
+    lock = str(TOP / "requirements-release.lock")
+    proc.run(
+        [str(python), "-m", "pip", "--quiet", "install", "--require-hashes", "-r", lock], timeout_s=_TIMEOUT_S
+    )
+    return python
+
+
+@contextmanager
+def index(wheel: Path) -> Iterator[str]:
+    """Serve an index in which the wheel is the only file of nodeproof; other names lead to pip's index.
+
+    Yields:
+        The address of the index, on loopback.
+    """
+    # In its address, so that no cache takes another build for it.
+    digest = sha256(wheel.read_bytes()).hexdigest()
+    link = f"/{digest}/{wheel.name}"
+    others = _others()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == link:
+                self._answer("application/octet-stream", wheel.read_bytes())
+            elif self.path == "/simple/nodeproof/":
+                page = f'<!DOCTYPE html><a href="{link}#sha256={digest}">{wheel.name}</a>'
+                self._answer("text/html", page.encode())
+            else:
+                self.send_response(http.HTTPStatus.FOUND)
+                self.send_header("Location", f"{others}{self.path.removeprefix('/simple')}")
+                self.end_headers()
+
+        def _answer(self, kind: str, body: bytes) -> None:
+            self.send_response(http.HTTPStatus.OK)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/simple"
+        server.shutdown()
+
+
+def _others() -> str:
+    """Return the index that this machine's pip is set to."""
+    argv = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    configured = proc.run(argv, timeout_s=_TIMEOUT_S, check=False).stdout.strip()
+    return (os.environ.get("PIP_INDEX_URL") or configured or _PYPI).rstrip("/")
 
 
 def _pythons() -> Iterator[tuple[str, Path | None]]:
@@ -136,43 +222,98 @@ def _environment(python: Path, folder: Path) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
-def _pip(python: Path, *arguments: str) -> None:
-    # A package without a wheel would need a compiler and C libraries.
-    argv = [str(python), "-m", "pip", "--quiet", *arguments, "--only-binary=:all:"]
-    proc.run(argv, timeout_s=_TIMEOUT_S)
+@dataclass(frozen=True)
+class _Target:
+    """A Python, the wheel to install there, a folder for everything, and the address of the index."""
+
+    python: Path
+    wheel: Path
+    folder: Path
+    index: str
+
+    @property
+    def venv(self) -> Path:
+        """The Python of the virtual environment."""
+        return self.folder / "venv" / "bin" / "python"
+
+    @property
+    def program(self) -> _Program:
+        """The installed nodeproof."""
+        return _Program(self.venv, self.folder)
+
+    def install(self, extra: str = "") -> None:
+        """Run README's command with an extra, at the versions of the lock. Raises CheckFailed."""
+        argv = [str(self.venv), "-m", *shlex.split(f"{_of_readme('pip')}{extra}")]
+        variables = {**os.environ, **pip_variables(self.index, self.folder)}
+        proc.run(argv, timeout_s=_TIMEOUT_S, env=variables)
 
 
-def _install(python: Path, wheel: Path, extra: str, folder: Path) -> None:
-    """Install the wheel, and what it needs at the versions of the lock."""
+def pip_variables(address: str, folder: Path) -> Mapping[str, str]:
+    """Return the environment that gives pip one index alone, at the versions of the lock."""
     # With hashes, pip refuses every requirement that is a range, also if a constraint pins it.
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(_PINNED.findall((TOP / "requirements.lock").read_text())))
-    _pip(python, "install", "-c", str(constraints), f"{wheel}{extra}")
+    return {
+        "PIP_CONSTRAINT": str(constraints),
+        "PIP_EXTRA_INDEX_URL": "",
+        "PIP_FIND_LINKS": "",
+        "PIP_INDEX_URL": address,
+        # A package without a wheel would need a compiler and C libraries.
+        "PIP_ONLY_BINARY": ":all:",
+        "PIP_QUIET": "1",
+    }
 
 
-def _check(python: Path, wheel: Path, folder: Path) -> float:
-    """Check the wheel on one Python; return the size of its packages without extras (MiB).
+def _of_readme(program: str) -> str:
+    """Return README's command of a program. Raises CheckFailed."""
+    texts = [command.text for command in commands(TOP / "README.md") if command.text.split()[0] == program]
+    if len(texts) != 1:
+        raise CheckFailed(f"README.md: {len(texts)} commands of {program}, expected 1")
+    return texts[0]
 
-    Raises:
-        CheckFailed: A command did not answer as expected.
-    """
-    venv = _environment(python, folder)
+
+def _check(target: _Target) -> float:
+    """Check what works without an extra; return the size of the packages (MiB). Raises CheckFailed."""
+    venv = _environment(target.python, target.folder)
     before = _bytes(venv)
-    _install(venv, wheel, "", folder)
+    target.install()
     size_mib = (_bytes(venv) - before) / 2**20
-    program = _Program(venv, folder)
-    _check_offline(program, thawed_run(_RUN, folder / "run"), wheel.name.split("-")[1])
-    program.expect("run", status=ENVIRONMENT, output=_NEEDS_LAB)
-    program.expect("doctor", status=ENVIRONMENT, output=_NEEDS_LAB)
-    driver = _Program(venv, _data(venv), "python", "-m", "infra.csi")
-    driver.expect("--help", status=ENVIRONMENT, output=_NEEDS_CSI)
-    _install(venv, wheel, "[csi]", folder)
-    driver.expect("--help", output="--endpoint")
-    program.expect("claims", status=ENVIRONMENT, output=_NEEDS_LAB)
-    _install(venv, wheel, "[lab]", folder)
-    program.expect("run --collect-only -q", output="test_kubelet_renews_its_lease")
-    program.expect("claims", output="cordon.taint")
+    version = target.wheel.name.split("-")[1]
+    _check_offline(target.program, thawed_run(_RUN, target.folder / "run"), version)
+    target.program.expect("run", status=ENVIRONMENT, output=_NEEDS_LAB)
+    target.program.expect("doctor", status=ENVIRONMENT, output=_NEEDS_LAB)
     return size_mib
+
+
+def _check_extras(target: _Target) -> None:
+    """Check the extras `csi` and `lab`. Raises CheckFailed."""
+    driver = _Program(target.venv, _data(target.venv), "python", "-m", "infra.csi")
+    driver.expect("--help", status=ENVIRONMENT, output=_NEEDS_CSI)
+    target.install("[csi]")
+    driver.expect("--help", output="--endpoint")
+    target.program.expect("claims", status=ENVIRONMENT, output=_NEEDS_LAB)
+    target.install("[lab]")
+    target.program.expect("run --collect-only -q", output="test_kubelet_renews_its_lease")
+    target.program.expect("claims", output="cordon.taint")
+
+
+def _check_pipx(wheel: Path, address: str) -> None:
+    """Run README's command of pipx on a kubeconfig that does not exist. Raises CheckFailed."""
+    with TemporaryDirectory(prefix="nodeproof-dist-") as name:
+        folder = Path(name).resolve()
+        python = _release_tools(folder)
+        variables = {"PIPX_HOME": str(folder), "PIPX_DEFAULT_BACKEND": "pip"}
+        argv = [str(python), "-m", *shlex.split(_of_readme("pipx")), "--kubeconfig", "nowhere"]
+        done = proc.run(
+            argv,
+            timeout_s=_TIMEOUT_S,
+            cwd=folder,
+            env={**os.environ, **pip_variables(address, folder), **variables},
+            check=False,
+        )
+    if done.status != ENVIRONMENT or "nowhere" not in done.stderr:
+        raise CheckFailed(f"{' '.join(argv)}: exit code {done.status}\n{done.stdout}{done.stderr}")
+    print(f"dist: pipx runs {wheel.name}")
 
 
 def _check_offline(program: _Program, run: Path, version: str) -> None:

@@ -37,17 +37,18 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 def main() -> int:
     """Write or check all pages; return 1 if one is stale."""
     check, stale = "--check" in sys.argv[1:], []
-    pages = {**claim_pages(), "words.md": words_page(), **command_pages()}
+    pages = {**claim_pages(), **words_pages(), **command_pages()}
     for name, text in pages.items():
         path = DOCS / name
         if path.exists() and path.read_text() == text:
             continue
         stale.append(name)
         if not check:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-    for folder in ("claims", "commands"):
-        # The page of an area that no claim or command has any more.
-        for path in (DOCS / folder).iterdir():
+    for folder in ("claims", "commands", "words"):
+        # The page of an area or a section that nothing is in any more.
+        for path in (DOCS / folder).glob("*.md"):
             if f"{folder}/{path.name}" not in pages:
                 stale.append(f"{folder}/{path.name}")
                 if not check:
@@ -112,8 +113,8 @@ def _status(claim: Claim, files: Sequence[str]) -> str:
     return f"{claim.status}: {claim.reason}" if claim.reason else claim.status
 
 
-def words_page() -> str:
-    """Return the page of all words of scenarios: moments, windows, checks, faults, features, symbols."""
+def words_pages() -> Mapping[str, str]:
+    """Return a page for each kind of words of scenarios, and the page of all kinds."""
     words = {name: word for name, word in vars(scenario).items() if not name.startswith("_")}
     markers = _defined_in(scenario.marks, words)
     faults = {fault.word: getattr(scenario, fault.word) for fault in FAULTS.values()}
@@ -131,23 +132,31 @@ def words_page() -> str:
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
     symbols = [(f"`{name}`", symbol.meaning, _place(symbol)) for name, symbol in SYMBOLS.items()]
     symbols.append((f"`{SLACK}`", "what measuring may add to a true duration (s)", "measured"))
-    return "\n".join(
-        [
-            f"# Words\n\n{GENERATED}\n",
-            "All are from `nodeproof.scenario`; windows from its `windows`. How they go together is in "
-            "[scenarios.md](scenarios.md).\n",
-            f"## Markers\n\n{_functions(markers)}\n",
-            f"## Moments\n\n{_functions(_returning(words, Moment))}\n",
-            f"## Windows\n\n{_functions(windows)}\n",
-            f"## Checks\n\n{_functions({**_methods(), **_returning(words, Check)})}\n",
-            f"## Actions\n\n{_functions(actions)}\n",
-            f"## Probes\n\n{_functions(_returning(words, Probe))}\n",
-            f"## Sources\n\n{_functions(sources)}\n",
-            f"## Faults\n\n{_functions(faults)}\n",
-            f"## Features\n\n{table(('feature', 'a lab that has it'), features)}\n",
-            f"## Symbols of windows\n\n{table(('symbol', 'stands for', 'read from'), symbols)}\n",
-        ]
-    )
+    sections = {
+        "Markers": _functions(markers),
+        "Moments": _functions(_returning(words, Moment)),
+        "Windows": _functions(windows),
+        "Checks": _functions({**_methods(), **_returning(words, Check)}),
+        "Actions": _functions(actions),
+        "Probes": _functions(_returning(words, Probe)),
+        "Sources": _functions(sources),
+        "Faults": _functions(faults),
+        "Features": table(("feature", "a lab that has it"), features),
+        "Symbols of windows": table(("symbol", "stands for", "read from"), symbols),
+    }
+    addresses = {title: f"words/{title.lower().replace(' ', '-')}.md" for title in sections}
+    pages = {
+        addresses[title]: f"# Words: {title.lower()}\n\n{GENERATED}\n\n{body}\n"
+        for title, body in sections.items()
+    }
+    links = [
+        (f"[{title}]({address})", str(pages[address].count("\n| `"))) for title, address in addresses.items()
+    ]
+    return pages | {
+        "words.md": f"# Words\n\n{GENERATED}\n\n"
+        "All are from `nodeproof.scenario`; windows from its `windows`. How they go together is in "
+        f"[scenarios.md](scenarios.md).\n\n{table(('words', 'number'), links)}\n"
+    }
 
 
 def _place(symbol: Symbol) -> str:

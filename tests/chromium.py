@@ -48,14 +48,18 @@ class Page:
 
     def open(self, address: str, width: int = 1280, *, dark: bool = False) -> None:
         """Load the page in a window of this width (px); earlier errors are forgotten."""
+        self.show(width, dark=dark)
+        # Only another fragment of the same page would load nothing.
+        self._go("about:blank")
+        self._go(address)
+
+    def show(self, width: int, *, dark: bool) -> None:
+        """Set the width (px) and the colour scheme of the window; the page stays loaded."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
-        # Only another fragment of the same page would load nothing.
-        self._go("about:blank")
-        self._go(address)
 
     def _go(self, address: str) -> None:
         self._events.clear()

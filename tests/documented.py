@@ -14,7 +14,7 @@ PAGES = (
     *sorted((TOP / "docs").rglob("*.md")),
     *sorted((TOP / "infra").glob("*/README.md")),
 )
-_PROGRAMS = frozenset({"nodeproof", "pytest", "podman", "kubectl", "vagrant", "python"})
+_PROGRAMS = frozenset({"nodeproof", "pytest", "pip", "pipx", "podman", "kubectl", "vagrant", "python"})
 """Programs that need not be on this machine's PATH."""
 _ASSIGNED = re.compile(r"[A-Z_]+=(?:\$\(|\w+ )")
 _GOES_ON = re.compile(r" \\\n\s+")

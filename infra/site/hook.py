@@ -8,6 +8,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from infra.showpiece import judged_page
+
 Json = Any
 PAGES = (
     "*.md",
@@ -26,10 +28,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Replace the files of `docs_dir`, not the theme's, by all pages and the files to which they link."""
+    """Replace the files of `docs_dir`, not the theme's, by all pages, their links and the judged page."""
     top = _top(config)
     paths = sorted(path for pattern in PAGES for path in top.glob(pattern))
     pages = [File.generated(config, str(path.relative_to(top)), abs_src_path=str(path)) for path in paths]
+    pages.append(File.generated(config, "docs/results/page.html", content=judged_page()))
     return Files([*pages, *(file for file in files if file.src_dir != config.docs_dir)])
 
 

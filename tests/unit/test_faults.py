@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from infra.docs import words_page
+from infra.docs import words_pages
 from nodeproof import scenario
 from nodeproof.faults import FAULTS, Fault
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
@@ -90,7 +90,7 @@ def machine(status: int = 0, stdout: str = "", stderr: str = "") -> Machine:
 def test_new_fault_is_a_word_of_scenarios(disk_full: Any, request: pytest.FixtureRequest) -> None:
     assert scenario.disk_full is disk_full  # type: ignore[attr-defined]
     assert "| `disk_full(node, left_mib=0)` | File that fills `node`'s disk; healing removes it. |" in (
-        words_page()
+        words_pages()
     )
 
     @needs(faulted=1)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from email.parser import Parser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from packaging.requirements import Requirement
 
 from infra import csi, dist
 from infra.links import failure, links
-from infra.tables import GENERATED
 from nodeproof import hints, proc
 from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, shipped
 from nodeproof.model.problem import Problem
@@ -47,6 +49,34 @@ def test_wheel_has_exactly_the_tracked_files(tmp_path: Path) -> None:
         dist.check_files(wheel_with(names - {template}, tmp_path))
     with pytest.raises(dist.CheckFailed, match="nodeproof/remains"):
         dist.check_files(wheel_with(names | {"nodeproof/remains"}, tmp_path))
+
+
+def test_index_has_the_wheel_alone_for_the_name(tmp_path: Path) -> None:
+    wheel = tmp_path / "nodeproof-0-py3-none-any.whl"
+    wheel.write_bytes(b"the wheel")
+    with dist.index(wheel) as address:
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+        connection.request("GET", "/simple/nodeproof/")
+        (link,) = re.findall(r'href="([^"#]+)', connection.getresponse().read().decode())
+        connection.request("GET", link)
+        assert connection.getresponse().read() == b"the wheel"
+        connection.request("GET", "/simple/jinja2/")
+        assert str(connection.getresponse().getheader("Location")).endswith("/jinja2/")
+
+
+def test_readme_of_the_package_has_no_relative_link(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    proc.run(argv, timeout_s=TIMEOUT_S, cwd=TOP)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    (source,) = (text for text in metadata.get_all("Project-URL", []) if text.startswith("Source, "))
+    targets = re.findall(r"\]\(([^)]+)\)", str(metadata.get_payload()))
+    root = source.removeprefix("Source, ")
+    relative = [target for target in targets if not target.startswith(("https://", "#"))]
+    assert (relative, f"{root}/raw/main/docs/report.png" in targets) == ([], True)
+    assert f"{root}/blob/main/docs/tutorial.md" in targets
 
 
 @pytest.mark.parametrize("requirement", [text for text in REQUIREMENTS if not text.startswith("nodeproof[")])
@@ -160,8 +190,7 @@ def build(top: Path, site: Path) -> proc.Result:
 
 
 def test_pages_are_short() -> None:
-    """A generated page is divided by its generator."""
-    lines = {page: len(text.splitlines()) for page in PAGES if GENERATED not in (text := page.read_text())}
+    lines = {page: len(page.read_text().splitlines()) for page in PAGES}
     assert lines[TOP / "README.md"] <= MOST_LINES_OF_README
     assert [page for page, count in lines.items() if count > MOST_LINES] == []
 
@@ -190,10 +219,10 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[str]:
     """Serve one page on loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{web.server_port}"
+        web.shutdown()
 
 
 def test_link_is_found_once_with_all_its_pages() -> None:
@@ -207,6 +236,6 @@ def test_only_a_link_that_is_not_served_fails(server: str) -> None:
 
 
 def test_closed_port_fails() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as http:
-        port = http.server_port
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as web:
+        port = web.server_port
     assert "refused" in failure(f"http://127.0.0.1:{port}/", retries=0)
