@@ -15,8 +15,7 @@ from types import ModuleType
 from infra.reference import command_pages
 from infra.tables import GENERATED, table
 from nodeproof import scenario
-from nodeproof.actions.action import Action
-from nodeproof.actions.workloads import Namespace, Workload
+from nodeproof.actions import Action, Namespace, Workload
 from nodeproof.faults import FAULTS
 from nodeproof.model import window
 from nodeproof.model.claim import Claim

@@ -16,7 +16,7 @@ from nodeproof import catalogue
 from nodeproof.run_options import RUN_OPTIONS
 from nodeproof.session import markers
 from nodeproof.session.judging import Judge, Unproven
-from nodeproof.session.scenario_source import CLAIM_FIXTURE, claim_ids
+from nodeproof.session.markers import CLAIM_FIXTURE, claim_ids
 
 if TYPE_CHECKING:
     from nodeproof.model.schedule import Schedule

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeproof import probes, proc
-from nodeproof.actions.action import Action, ActionContext
+from nodeproof.actions import Action, ActionContext
 from nodeproof.cluster.resources import pods
 from nodeproof.cluster.workloads import Pod, run_pod
 from nodeproof.labs.client.handle import LabHandle

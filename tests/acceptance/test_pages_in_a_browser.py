@@ -14,7 +14,7 @@ from nodeproof import proc
 from nodeproof.model.pattern import Json
 from nodeproof.model.verdict import Measured, deviates, unproven
 from nodeproof.report import comparison, digest, page, publish
-from nodeproof.report.files import write_report
+from nodeproof.report.rundir import write_report
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 
 TIMEOUT_S = 300.0

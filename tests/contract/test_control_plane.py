@@ -17,8 +17,8 @@ from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault
 from nodeproof.faults.api import DeleteNode, DenyUpdates, PatchReady, SetLabel, Taint
 from nodeproof.faults.cloud import Cloud
+from nodeproof.faults.machine import Freeze, PowerOff
 from nodeproof.faults.partition import Outage
-from nodeproof.faults.power import Freeze, PowerOff
 from nodeproof.faults.settings import Settings
 from nodeproof.faults.volumes import Volumes
 from nodeproof.labs.client import registry

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import sources
-from nodeproof.actions.api import send_request
-from nodeproof.actions.nodes import create_node
+from nodeproof.actions import create_node, send_request
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import recording_began
 from nodeproof.checks.repeated import counted

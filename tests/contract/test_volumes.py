@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.actions.workloads import pending_pod, run_witnesses, using_pvc
+from nodeproof.actions import pending_pod, run_witnesses, using_pvc
 from nodeproof.artifacts.components import Components
 from nodeproof.checks.moments import became, condition_became, created, removed
 from nodeproof.cluster.resources import pod as pod_path

@@ -15,10 +15,15 @@ import pytest
 from infra.csi.hypervisor import Volume, volume_id
 from infra.csi.machine import Marked
 from infra.csi.table import Table
+from nodeproof.actions import (
+    OVER_S,
+    ActionContext,
+    kubectl,
+    set_cloud_addresses,
+    set_cloud_answers,
+    wait_podgc_quarantine,
+)
 from nodeproof.actions import nodes as node_actions
-from nodeproof.actions.action import ActionContext
-from nodeproof.actions.api import kubectl
-from nodeproof.actions.nodes import OVER_S, set_cloud_addresses, set_cloud_answers, wait_podgc_quarantine
 from nodeproof.cluster.workloads import pod_spec
 from nodeproof.faults.cloud import Cloud
 from nodeproof.faults.volumes import Volumes, attachment, handle

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, rundir, sections, site, svg
+from nodeproof.report import allure, digest, rundir, sections, site, timeline
 from nodeproof.report.sections import SECTIONS
 from tests.fakes import executable
 from tests.unit import synthetic_runs
@@ -200,7 +200,7 @@ def test_links_lead_to_the_current_kubernetes_documentation() -> None:
 
 
 def test_attached_picture_has_a_width_of_its_own(tmp_path: Path) -> None:
-    svg.draw_rates((), tmp_path / "rates.svg")
+    timeline.draw_rates((), tmp_path / "rates.svg")
     (tmp_path / "judgments.json").write_text("[]")
     picture = next(iter(allure.attachments(tmp_path, ())))
     assert re.search(r'<svg [^>]*width="\d+"', picture.text)

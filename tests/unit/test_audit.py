@@ -19,34 +19,34 @@ import pytest
 import yaml
 
 from nodeproof import catalogue, cli
-from nodeproof.audit import running
-from nodeproof.audit.command import cluster_role
-from nodeproof.audit.dangers import dangers
-from nodeproof.audit.running import (
+from nodeproof.audit import (
     CLAIMS,
     LEASE_INTERVAL,
     MAX_PODS,
     TOLERATIONS,
     Cluster,
     Expectation,
+    cluster_role,
     count_machine_ids,
+    dangers,
     judge_subject,
     judge_tolerations,
     of_cluster,
     of_node,
+    running,
 )
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
 from nodeproof.cluster.resources import pods
-from nodeproof.existing.settings import (
+from nodeproof.existing.configuration import (
     API_SERVER,
     CONTROL_PLANE,
     MANAGER,
     Evidence,
     Tolerations,
-    read,
-    settings,
+    read_evidence,
+    settings_of,
 )
 from nodeproof.model.cluster import flags_of
 from nodeproof.model.history import Entry, History, fence
@@ -54,8 +54,8 @@ from nodeproof.model.judgment import Observation
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
-from nodeproof.recording import bookmarks
-from nodeproof.recording.bookmarks import ReadOnlyRecording
+from nodeproof.recording import recorder
+from nodeproof.recording.recorder import ReadOnlyRecording
 from nodeproof.report import rundir
 from tests.unit.histories import NODE, OTHER, Story, configuration
 from tests.unit.own_cluster import JsonHandler, serving
@@ -551,7 +551,7 @@ def evidence(**changed: Json) -> Evidence:
 
 
 def shown(of: Evidence, version: str = VERSION) -> Mapping[str, tuple[str, str]]:
-    return {entry.name: (entry.value, entry.source) for entry in settings(of, CATALOGUE, version)}
+    return {entry.name: (entry.value, entry.source) for entry in settings_of(of, CATALOGUE, version)}
 
 
 def warned(of: Evidence) -> list[str]:
@@ -620,13 +620,13 @@ def test_kubelets_are_queried_only_with_the_option() -> None:
     }
     for configz in (False, True):
         server = Server(answers)
-        of = read(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
+        of = read_evidence(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
         assert (proxy in server.paths) == configz
         assert shown(of)["kubelet shutdownGracePeriod"][0] == ("20s" if configz else "")
 
 
 def test_refused_reads_leave_settings_unknown() -> None:
-    of = read(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
+    of = read_evidence(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
     assert "403" in shown(of)[f"{MANAGER} node-eviction-rate"][1]
     assert "403" in shown(of)["kubelet failSwapOn"][1]
 
@@ -869,7 +869,7 @@ CHANGE = {"type": "MODIFIED", "object": item(8)}
 
 def recorded(server: WatchServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     """Record an observation of no time, with one value."""
-    monkeypatch.setattr(bookmarks, "_LATEST_BOOKMARK_S", 0.5)
+    monkeypatch.setattr(recorder, "_LATEST_BOOKMARK_S", 0.5)
     path = folder / "history.jsonl"
     with ReadOnlyRecording(cast("Api", server), path, ["node-1"], RESOURCES, 0.0, 1e9) as recording:
         objects, asked_t = recording.fence()
@@ -905,7 +905,7 @@ class Refusing(WatchServer):
 
 
 def test_watch_that_never_opens_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookmarks, "START_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(recorder, "START_TIMEOUT_S", 0.3)
     api = cast("Api", Refusing([]))
     with (
         pytest.raises(Problem, match="not all watches of nodes, leases"),

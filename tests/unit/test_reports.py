@@ -24,7 +24,7 @@ from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import comparison, digest, junit, page, plain, publish, rundir, tables
+from nodeproof.report import comparison, digest, exports, page, plain, publish, rundir, tables
 from nodeproof.report.digest import Since
 from nodeproof.report.plain import COLUMNS
 from nodeproof.report.rundir import Row
@@ -319,7 +319,7 @@ TEXT: dict[str, Render] = {
     "table": lambda run: tables.render(digest.read(run, CLAIMS), "site", {}),
     "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run, CLAIMS))),
 }
-XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run, CLAIMS))}
+XML: dict[str, Render] = {"JUnit": lambda run: exports.junit_xml(digest.read(run, CLAIMS))}
 ALL = HTML | TEXT | XML
 OF_A_RUN = {name: render for name, render in ALL.items() if name not in ("table", "last lines")}
 """Reports of the run itself, and not only of its rows."""
@@ -379,7 +379,7 @@ def test_foreign_text_moves_no_cursor_and_is_cut(hostile: Path, render: Render) 
 
 
 def test_foreign_text_keeps_the_xml_valid(hostile: Path) -> None:
-    (failure,) = ET.fromstring(junit.render(digest.read(hostile, CLAIMS))).iter("failure")  # noqa: S314
+    (failure,) = ET.fromstring(exports.junit_xml(digest.read(hostile, CLAIMS))).iter("failure")  # noqa: S314
     for text in (failure.attrib["message"], failure.text or ""):
         assert "<script>alert('x')</script> ]]>" in text
         assert "\u05e9\u05dc\u05d5\u05dd" in text
@@ -674,7 +674,7 @@ def test_long_lists_of_the_summary_are_cut(tmp_path: Path) -> None:
 
 
 def of(run: Path) -> ET.Element:
-    return ET.fromstring(junit.render(digest.read(run, CLAIMS)))  # noqa: S314
+    return ET.fromstring(exports.junit_xml(digest.read(run, CLAIMS)))  # noqa: S314
 
 
 def counts(element: ET.Element) -> dict[str, int]:

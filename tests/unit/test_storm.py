@@ -45,8 +45,18 @@ from nodeproof.model.schedule import (
 )
 from nodeproof.model.verdict import Outcome, Verdict
 from nodeproof.report.rundir import write_json
-from nodeproof.session.shrink import Deviation, guesses, read_deviation, read_outcome, repeat, scenario_text
-from nodeproof.session.storm import COVERAGE, FILE, coverage_summary, read_coverage
+from nodeproof.session.storm import (
+    COVERAGE,
+    FILE,
+    Deviation,
+    coverage_summary,
+    guesses,
+    read_coverage,
+    read_deviation,
+    read_outcome,
+    repeat,
+    scenario_text,
+)
 from tests.unit.histories import (
     GRACE_S,
     NAMESPACE,

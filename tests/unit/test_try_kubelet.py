@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeproof.actions import nodes
-from nodeproof.actions.action import ActionContext
+from nodeproof.actions import ActionContext, nodes
 from nodeproof.model.problem import Problem
 from tests.fakes import Local, executable, fake_lab
 

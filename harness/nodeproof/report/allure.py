@@ -22,7 +22,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, worst
-from nodeproof.report import digest, files, rundir, sections
+from nodeproof.report import digest, rundir, sections
 from nodeproof.report.digest import Digest
 
 RESULTS = "allure-results"
@@ -167,7 +167,7 @@ def path_of(run: Path, result: Mapping[str, Json]) -> Path:
 def last_results(folder: Path) -> Mapping[str, tuple[Path, Json]]:
     """Return file and content of the result of each scenario's last try, by node id."""
     results = []
-    for path in files.entries(folder):
+    for path in rundir.entries(folder):
         if not path.name.endswith("-result.json"):
             continue
         with contextlib.suppress(Problem, AttributeError, KeyError, TypeError, ValueError):

@@ -3,9 +3,5 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.actions.api import *
-from nodeproof.actions.api import OwnCredential, User, kubelet_of
-from nodeproof.actions.nodes import *
-from nodeproof.actions.nodes import labels_of
-from nodeproof.actions.workloads import *
-from nodeproof.actions.writes import *
+from nodeproof.actions import *
+from nodeproof.actions import OwnCredential, User, kubelet_of, labels_of

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from nodeproof.actions.action import Action, ActionContext, perform
+from nodeproof.actions import Action, ActionContext, perform
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import can_be_waited_for, describe, refuse
 from nodeproof.checks.judge import abort_of
@@ -25,7 +25,7 @@ from nodeproof.cluster.workloads import Pod
 from nodeproof.faults import Fault
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
-from nodeproof.model.cluster import Configuration, condition
+from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration, condition
 from nodeproof.model.formula import Term
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, Observation
@@ -39,9 +39,95 @@ from nodeproof.recording.recorder import Recording
 from nodeproof.safety.abort import Aborted
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Injection
-from nodeproof.scenario.node import Node
 from nodeproof.sources import Source, SourceContext, WitnessMessages
 from nodeproof.waiting import OnWait, ignore_wait, wait_until
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A taint that a node may have."""
+
+    node: str
+    key: str
+    effect: str
+
+    @property
+    def added(self) -> Moment:
+        """The addition of the taint."""
+        return moments.taint_added(self.node, self.key, self.effect)
+
+    @property
+    def removed(self) -> Moment:
+        """The removal of the taint."""
+        return moments.taint_removed(self.node, self.key, self.effect)
+
+
+class Node(str):
+    """The name of a node, with its moments."""
+
+    __slots__ = ()
+
+    @property
+    def ready(self) -> Moment:
+        """The change of its condition Ready to True."""
+        return self.condition("Ready", "True")
+
+    @property
+    def not_ready(self) -> Moment:
+        """The change of its condition Ready to False."""
+        return self.condition("Ready", "False")
+
+    @property
+    def unknown(self) -> Moment:
+        """The change of its condition Ready to Unknown."""
+        return self.condition("Ready", "Unknown")
+
+    @property
+    def created(self) -> Moment:
+        """The creation of its Node object."""
+        return moments.created("nodes", self)
+
+    @property
+    def removed(self) -> Moment:
+        """The removal of its Node object."""
+        return moments.removed("nodes", self)
+
+    @property
+    def lease_renewal(self) -> Moment:
+        """A renewal of its Lease."""
+        return moments.changed("leases", self, "spec.renewTime", LEASE_NAMESPACE)
+
+    @property
+    def status_report(self) -> Moment:
+        """A report of its status."""
+        return moments.changed("nodes", self, "status.conditions[].lastHeartbeatTime")
+
+    @property
+    def cordoned(self) -> Moment:
+        """The change of spec.unschedulable to true."""
+        return moments.cordoned(self)
+
+    @property
+    def uncordoned(self) -> Moment:
+        """The removal of spec.unschedulable."""
+        return moments.uncordoned(self)
+
+    def condition(self, type_: str, status: str) -> Moment:
+        """Match the change of a condition to a status."""
+        return moments.condition_became(self, type_, status)
+
+    def became(self, pattern: Mapping[str, Any]) -> Moment:
+        """Match the change of its Node object to one with these fields."""
+        return moments.became("nodes", self, pattern)
+
+    def taint(self, key: str, effect: str) -> Taint:
+        """Return one of its taints."""
+        return Taint(self, key, effect)
+
+    def last_heartbeat(self, before: Moment) -> Moment:
+        """Match its last heartbeat, a lease renewal or a status update, before a moment."""
+        return moments.last_heartbeat(self, before)
+
 
 _FREEZE_STEPS = ("frozen", "thawed")
 

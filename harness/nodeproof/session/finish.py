@@ -20,9 +20,8 @@ from nodeproof.report.plain import counted, wrapped
 from nodeproof.report.rundir import DIED
 from nodeproof.safety.ledger import Ledger
 from nodeproof.session import planning, sharing
-from nodeproof.session.judging import without_running
+from nodeproof.session.judging import store_skipped, without_running
 from nodeproof.session.run import SELECTED_CLAIMS_FILE, Session
-from nodeproof.session.scenario_report import store_skipped
 
 _MAX_NAMES_LENGTH = 300
 """Characters to print of the claims without a verdict."""

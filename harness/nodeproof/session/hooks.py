@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.session import finish, scenario_report
+from nodeproof.session import finish, judging
 from nodeproof.session.judging import RERUN, is_open, present_failure
 from nodeproof.session.options import warn_of_excess_workers, workers
-from nodeproof.session.planning import worker_of
+from nodeproof.session.planning import PlanScheduling, worker_of
 from nodeproof.session.progress import show
 from nodeproof.session.run import (
     SESSION,
@@ -26,7 +26,6 @@ from nodeproof.session.run import (
     worker_input,
 )
 from nodeproof.session.scenario_run import run_postponed, scenario_of
-from nodeproof.session.scheduling import PlanScheduling
 
 
 def begin(config: pytest.Config, folder: Path | None = None) -> Session:
@@ -154,7 +153,7 @@ class RunHooks:
         report = yield
         if is_scenario(item):
             present_failure(report, call, item)
-            scenario_report.redact_report(report)
+            judging.redact_report(report)
             if report.when == "call" and scenario_of(item).will_retry:
                 report.outcome = RERUN
         return report

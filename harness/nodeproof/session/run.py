@@ -20,15 +20,13 @@ from nodeproof.labs.client.starting import raise_priority
 from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
-from nodeproof.model.load import initial
 from nodeproof.model.overrides import Overrides
-from nodeproof.model.plan import Size, WorkerPlan, pack, shares
+from nodeproof.model.plan import Shard, Size, WorkerPlan, initial, pack, parse_shard, shares
 from nodeproof.model.problem import Problem, printable
-from nodeproof.model.shard import Shard, parse
 from nodeproof.report import rundir
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.scenario.probes import PROBES
-from nodeproof.session import markers, planning, scenario_report, sharing, storm
+from nodeproof.session import judging, markers, planning, sharing, storm
 from nodeproof.session.notify import Notifier
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
@@ -129,7 +127,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     """
     options, worker, only_collects = options_of(config), _worker_of(config), config.option.collectonly
     if config.getoption("shard"):
-        parse(config.getoption("shard"))
+        parse_shard(config.getoption("shard"))
     claims = _claims(config, options)
     output_folder = _root(config) / config.getini("nodeproof_out")
     run_folder = folder or _run_folder(config, options, output_folder)
@@ -308,7 +306,7 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     Raises:
         Problem: A shard would have nothing to run.
     """
-    number, shard_count = parse(config.getoption("shard"))
+    number, shard_count = parse_shard(config.getoption("shard"))
     scenarios = list(filter(is_scenario, items))
     durations_s = session.durations_s if config.getoption("times") else planning.shipped(session.options)
     shards = planning.shards(scenarios, session.options, shard_count, durations_s)
@@ -354,7 +352,7 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
             config.option.allure_report_dir = str(session.run_folder / "allure-results")
             allure.pytest_configure(config)
     if config.getoption("allure_report_dir", default=None):
-        scenario_report.redact_allure(config)
+        judging.redact_allure(config)
 
 
 def _declared_claims(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]]:

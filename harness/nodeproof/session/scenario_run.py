@@ -17,12 +17,12 @@ from nodeproof.checks.judge import unexpected_exit
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
 from nodeproof.model.history import History
-from nodeproof.model.load import Turn
+from nodeproof.model.plan import Turn
 from nodeproof.model.problem import HostTooLoaded, OutsideError, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import digest, rundir
 from nodeproof.scenario.lab import Lab
-from nodeproof.session import markers, scenario_report
+from nodeproof.session import judging, markers
 from nodeproof.session.judging import (
     LABEL,
     Judge,
@@ -32,10 +32,9 @@ from nodeproof.session.judging import (
     with_upgrade,
     without_running,
 )
-from nodeproof.session.planning import ENDED, WAITED
+from nodeproof.session.planning import ENDED, WAITED, set_current_item
 from nodeproof.session.provider import LabRequirements, StandingFaultFailed
 from nodeproof.session.run import Session, session_of
-from nodeproof.session.scheduling import set_current_item
 from nodeproof.session.sharing import Retry
 from nodeproof.sources import skipped_nodes
 from nodeproof.waiting import wait_until
@@ -75,7 +74,7 @@ class ScenarioRun:
         if self.session.progress is not None:
             self.session.progress.began(self.nodeid)
         markers.warn_of_deprecated(self.item)
-        scenario_report.label(self.nodeid, self.claims, self.session.options)
+        judging.label(self.nodeid, self.claims, self.session.options)
         missing = markers.why_unprovable(self.item, self.session.options)
         if missing is not None:
             self._skip(*missing)
@@ -144,15 +143,15 @@ class ScenarioRun:
             broken = f"{type(error).__name__}: {error}" if error else ""
             judged = close(self.claims, judge.judgments, history, configuration, broken)
             folder, claims = session.run_folder, session.claims
-            scenario_report.store(folder, self.nodeid, judged, claims, configuration, history)
-            scenario_report.attach(folder, self.nodeid, judged, configuration)
+            judging.store(folder, self.nodeid, judged, claims, configuration, history)
+            judging.attach(folder, self.nodeid, judged, configuration)
         worst = judged.worst()
         is_expected = error is None and (worst.outcome == "conforms" or worst.is_known)
         versions = ", then ".join(configuration.versions)
         text = digest.failure_message(judged.verdicts(), session.claims, versions)
         provider = session.lab_provider()
         if provider.lab is not None:
-            provider.lab.last_taint_t = scenario_report.last_no_execute_taint(history)
+            provider.lab.last_taint_t = judging.last_no_execute_taint(history)
             _attach_logs(provider.lab.handle, lab, history, is_expected)
             text += "" if is_expected else _quoted_skips(provider.lab.handle, history)
         if error is None:
@@ -166,7 +165,7 @@ class ScenarioRun:
     def entitle(self) -> None:
         """Set the scenario's title and description in Allure, whatever its outcome."""
         remark = str(getattr(getattr(self.item, "function", None), "__doc__", None) or "")
-        scenario_report.entitle(self.nodeid, self.claims, remark)
+        judging.entitle(self.nodeid, self.claims, remark)
 
     def leave(self) -> None:
         """Report that the scenario is over; postpone it if it will be retried.
@@ -223,9 +222,7 @@ class ScenarioRun:
 
     def _store_skipped(self, judged: JudgedScenario) -> None:
         session = self.session
-        scenario_report.store_skipped(
-            session.run_folder, self.nodeid, judged, session.claims, session.options
-        )
+        judging.store_skipped(session.run_folder, self.nodeid, judged, session.claims, session.options)
 
     def _decide_retry(self, judged: JudgedScenario, *, watch_broke: bool = False) -> None:
         """Decide whether the scenario will be retried: never if a claim deviates.
@@ -248,8 +245,8 @@ def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: boo
     if not is_expected:
         handle.fetch_journals()
     with contextlib.suppress(Problem, OSError):
-        nodes = {lab.target, *lab.targets, *scenario_report.concerned(history)}
-        scenario_report.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
+        nodes = {lab.target, *lab.targets, *judging.concerned(history)}
+        judging.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
 
 
 def _quoted_skips(handle: LabHandle, history: History) -> str:

@@ -1,23 +1,32 @@
-"""A run as JUnit XML: a test suite for each heading of the page, a test case for each claim.
+"""Runs for other programs: verdicts as JUnit XML, and OpenMetrics.
 
-A claim that deviates is a failure; one that should have been proven is an error; one that deviates as
-reported, or that this lab, profile or version cannot prove, is skipped, with the reason. Claims that the run
-was not to judge are left out. A run that is not whole has an error that says so, because its other cases do
-not show what was lost. A claim that a scenario without a verdict was to judge is an error, too, unless it
-deviates.
+JUnit XML has a test suite for each heading of the page, and a test case for each claim. A claim that deviates
+is a failure; one that should have been proven is an error; one that deviates as reported, or that this lab,
+profile or version cannot prove, is skipped, with the reason. Claims that the run was not to judge are left
+out. A run that is not whole has an error that says so, because its other cases do not show what was lost. A
+claim that a scenario without a verdict was to judge is an error, too, unless it deviates.
+
+The metrics are for the textfile collector of a node exporter or a push gateway. The labels of a run are its
+set-up, not its name: the next night continues the series.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from xml.etree import ElementTree as ET
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+
+from nodeproof.model.problem import Problem
 from nodeproof.report import digest, rundir, sections
 from nodeproof.report.digest import Digest, Entry, State, details_of, verdict_of
 from nodeproof.report.rundir import Row
 
-FILE = "junit.xml"
+JUNIT_FILE = "junit.xml"
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 documents cannot contain, even escaped (its production 2)."""
 _ELEMENTS: Mapping[State, str] = {
@@ -29,7 +38,7 @@ _ELEMENTS: Mapping[State, str] = {
 _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
-def render(run: Digest) -> str:
+def junit_xml(run: Digest) -> str:
     """Return the JUnit XML of a run."""
     times, unjudged = rundir.read_times(run.run), _scenarios_without_verdict(run)
     root = _element("testsuites", name="nodeproof")
@@ -119,3 +128,64 @@ def _scenarios_without_verdict(run: Digest) -> Mapping[str, Sequence[str]]:
 
 def _element(tag: str, **attributes: str) -> ET.Element:
     return ET.Element(tag, {name: _FORBIDDEN.sub("", value) for name, value in attributes.items()})
+
+
+_SETUP = ("kubernetes_version", "lab", "profile", "settings")
+
+
+def open_metrics(runs: Sequence[Digest]) -> str:
+    """Return the metrics of runs. Raises Problem if two have the same set-up."""
+    setups = [_setup(run) for run in runs]
+    for run, setup in zip(runs, setups, strict=True):
+        if setups.count(setup) > 1:
+            message = f"two runs have the set-up {' '.join(filter(None, setup))}"
+            raise Problem(message, str(run.run), "pass only one of them")
+    registry = CollectorRegistry()
+    registry.register(_Runs(runs))
+    metrics: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return metrics.decode()
+
+
+class _Runs:
+    """A collector of prometheus_client over runs."""
+
+    def __init__(self, runs: Sequence[Digest]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all runs."""
+        started = _gauge("run_start", "start of the run since the epoch", unit="seconds")
+        duration = _gauge("run_duration", "duration of a run that ended", unit="seconds")
+        whole = _gauge("run_complete", "1 if the run ended and all of it can be read, else 0")
+        counts = _gauge("claims", "number of claims in each state", "state")
+        state = _gauge("claim_state", "1 for the state of each judged claim", "claim", "area", "state")
+        measured = _gauge("claim_measured", "measured time of a claim", "claim", unit="seconds")
+        low = _gauge("claim_window_low", "earliest time that conforms", "claim", unit="seconds")
+        high = _gauge("claim_window_high", "latest time that conforms", "claim", unit="seconds")
+        for run in self._runs:
+            setup = _setup(run)
+            if run.facts and run.facts.began:
+                started.add_metric(setup, datetime.fromisoformat(run.facts.began).timestamp())
+            if run.facts and run.facts.ended:
+                duration.add_metric(setup, run.facts.duration_s)
+            whole.add_metric(setup, float(run.is_whole))
+            for name, _label, number in run.counts:
+                if name != "silent":
+                    counts.add_metric([*setup, name], number)
+            for entry in (entry for entry in run.entries if entry.state != "silent"):
+                state.add_metric([*setup, entry.id, entry.area, entry.state], 1)
+                row = entry.rows[0] if entry.rows else {}
+                if row.get("measured") and row["measured"]["unit"] == "s":
+                    measured.add_metric([*setup, entry.id], row["measured"]["value"])
+                if row.get("window"):
+                    low.add_metric([*setup, entry.id], row["window"]["low_s"])
+                    high.add_metric([*setup, entry.id], row["window"]["high_s"])
+        yield from (started, duration, whole, counts, state, measured, low, high)
+
+
+def _setup(run: Digest) -> list[str]:
+    return [run.kubernetes_version, run.lab, run.profile, " ".join(run.overrides)]
+
+
+def _gauge(name: str, text: str, *labels: str, unit: str = "") -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"nodeproof_{name}", text, labels=[*_SETUP, *labels], unit=unit)
