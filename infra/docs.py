@@ -24,7 +24,7 @@ from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import FEATURES
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes import Probe
-from nodeproof.report.sections import DOCUMENTS
+from nodeproof.report.plain import DOCUMENTS
 from nodeproof.session.coverage import collected
 from nodeproof.sources import Audit
 from tests.sensitivity import bugs

@@ -26,10 +26,9 @@ from nodeproof.checks.judge import judge
 from nodeproof.checks.observations import shows
 from nodeproof.checks.settings import default_of
 from nodeproof.checks.timing import renewals_of
-from nodeproof.cluster import kubeconfig
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.cluster.resources import WATCHED
+from nodeproof.existing import connection
 from nodeproof.existing.configuration import (
     API_SERVER,
     Evidence,
@@ -41,6 +40,7 @@ from nodeproof.existing.configuration import (
     settings_of,
     swap_bytes,
 )
+from nodeproof.existing.connection import PacedApi
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import (
@@ -59,7 +59,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount, duration_s
 from nodeproof.model.verdict import Verdict, unproven
 from nodeproof.recording.recorder import FENCE_S, ReadOnlyRecording
-from nodeproof.report import digest, exports, rundir, tables
+from nodeproof.report import digest, rundir, tables
 from nodeproof.report.plain import aligned, counted, wrapped
 from nodeproof.report.rundir import Row
 
@@ -748,7 +748,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rbac:
         terminal.put(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
         return digest.CONFORMS
-    access = kubeconfig.load(arguments.kubeconfig, arguments.context)
+    access = connection.load_kubeconfig(arguments.kubeconfig, arguments.context)
     terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
     with contextlib.closing(PacedApi(access)) as api, _folder(arguments.run) as folder:
         began = datetime.now(UTC)
@@ -815,7 +815,7 @@ def _print(
         }
         terminal.document(f"{json.dumps(content, indent=1)}\n")
     elif arguments.format == "junit":
-        terminal.document(exports.junit_xml(digest.read(folder, claims)))
+        terminal.document(tables.junit_xml(digest.read(folder, claims)))
     else:
         for line in (*_setting_lines(shown), *_danger_lines(warnings)):
             terminal.put(line)

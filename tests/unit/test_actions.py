@@ -15,6 +15,7 @@ import pytest
 from infra.csi.hypervisor import Volume, volume_id
 from infra.csi.machine import Marked
 from infra.csi.table import Table
+from nodeproof import actions as node_actions
 from nodeproof.actions import (
     OVER_S,
     ActionContext,
@@ -23,7 +24,6 @@ from nodeproof.actions import (
     set_cloud_answers,
     wait_podgc_quarantine,
 )
-from nodeproof.actions import nodes as node_actions
 from nodeproof.cluster.workloads import pod_spec
 from nodeproof.faults.cloud import Cloud
 from nodeproof.faults.volumes import Volumes, attachment, handle

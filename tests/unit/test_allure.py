@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, rundir, sections, site, timeline
-from nodeproof.report.sections import SECTIONS
+from nodeproof.report import allure, digest, plain, rundir, site, timeline
+from nodeproof.report.plain import SECTIONS
 from tests.fakes import executable
 from tests.unit import synthetic_runs
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, tell
@@ -274,4 +274,4 @@ def test_first_deviation_is_marked_as_new(tmp_path: Path) -> None:
     ],
 )
 def test_title_is_a_sentence(name: str, title: str) -> None:
-    assert sections.title(f"scenarios/test_a.py::TestB::test_{name}") == title
+    assert plain.title(f"scenarios/test_a.py::TestB::test_{name}") == title

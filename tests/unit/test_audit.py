@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from nodeproof import catalogue, cli
+from nodeproof import audit, catalogue, cli
 from nodeproof.audit import (
     CLAIMS,
     LEASE_INTERVAL,
@@ -31,13 +31,14 @@ from nodeproof.audit import (
     dangers,
     judge_subject,
     judge_tolerations,
+    missed_states,
     of_cluster,
     of_node,
-    running,
+    of_nodes,
+    states_of,
 )
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
 from nodeproof.cluster.resources import pods
 from nodeproof.existing.configuration import (
     API_SERVER,
@@ -48,6 +49,7 @@ from nodeproof.existing.configuration import (
     read_evidence,
     settings_of,
 )
+from nodeproof.existing.connection import Access, Pace, PacedApi, load_kubeconfig, wall_offset_s
 from nodeproof.model.cluster import flags_of
 from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation
@@ -194,13 +196,13 @@ def labels_of_states(story: Story, before: Json, missed_watch: str = "") -> Mapp
     """Judge the claims about the state of a Node at the end of an observation."""
     history = bookmarked(story, 20.0, missed=missed_watch).history()
     cluster = Cluster(VERSION, 0.01, {NODE: before}, {})
-    states = running.states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
+    states = states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
     expected = list(of_node(states[NODE], None, IDS))
     for entry in expected:
         story.say(20.0, "observed", **entry.observation.to_json(), value=entry.value, asked_t=20.0)
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    missed = running.missed_states(history)
-    (subject,) = running.of_nodes(cluster, states, {}, expected, read, missed)
+    missed = missed_states(history)
+    (subject,) = of_nodes(cluster, states, {}, expected, read, missed)
     return {claim: verdict.label for claim, verdict in judge_subject(subject, story.history(), CATALOGUE)}
 
 
@@ -262,7 +264,7 @@ def test_pods_of_a_node_follow_the_settings_of_its_kubelet(most: int, per_core: 
 def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
     cluster = Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
     read = Evidence([], [], Tolerations(None))
-    (subject,) = running.of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
+    (subject,) = of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
     ((claim, verdict),) = subject.verdicts
     assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
 
@@ -289,7 +291,7 @@ def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> S
 def interval(history: History, before: Json = HEALTHY, after: Json = HEALTHY, lease: Json = LEASE) -> Verdict:
     cluster = Cluster(VERSION, 0.01, {NODE: before}, {NODE: lease})
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    (subject,) = running.of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
+    (subject,) = of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
     ((claim, verdict),) = judge_subject(subject, history, CATALOGUE)
     assert claim == LEASE_INTERVAL
     return verdict
@@ -466,7 +468,7 @@ def handler_of(cluster: ServedCluster) -> type[JsonHandler]:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ServedCluster]:
     """Serve a cluster on loopback, and write its kubeconfig; its Lease is renewed without delay."""
-    monkeypatch.setattr(running, "_WRITE_S", 0.0)
+    monkeypatch.setattr(audit, "_WRITE_S", 0.0)
     cluster = ServedCluster()
     thread = threading.Thread(target=_renewing, args=(cluster,))
     with serving(handler_of(cluster), tmp_path, ()):
@@ -510,7 +512,7 @@ def test_altered_node_deviates_in_the_table(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running, "MAX_OBSERVED_S", 0.5)
+    monkeypatch.setattr(audit, "MAX_OBSERVED_S", 0.5)
     cluster.node["status"]["phase"] = "Running"
     claims = ["--claim", "conditions.node-phase", "--claim", "capacity.fields"]
     status = cli.main(["audit", "--kubeconfig", str(tmp_path / "config"), *claims])
@@ -746,7 +748,7 @@ def test_exec_plugin_runs_with_the_environment_of_the_user(
 ) -> None:
     monkeypatch.setenv("AUDIT_TOKEN", "of-the-user")
     script = PLUGIN.format(json.dumps({**CREDENTIAL, "status": {"token": "TOKEN"}}))
-    access = load(str(write(tmp_path / "config", "prod", plugin(tmp_path, script))), "")
+    access = load_kubeconfig(str(write(tmp_path / "config", "prod", plugin(tmp_path, script))), "")
     assert (access.context, access.server, access.user) == ("prod", SERVER, "user-of-prod")
     assert bearer(access) == "Bearer of-the-user"
 
@@ -754,13 +756,15 @@ def test_exec_plugin_runs_with_the_environment_of_the_user(
 def test_failing_exec_plugin_is_named_in_one_line(tmp_path: Path) -> None:
     user = plugin(tmp_path, "#!/bin/sh\necho 'log in first' >&2\nexit 1\n")
     with pytest.raises(Problem, match="log in first") as caught:
-        load(str(write(tmp_path / "config", "prod", user)), "")
+        load_kubeconfig(str(write(tmp_path / "config", "prod", user)), "")
     assert "\n" not in str(caught.value)
 
 
 def test_token_file_may_end_with_a_line_break_and_be_rotated(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    access = load(str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), "")
+    access = load_kubeconfig(
+        str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), ""
+    )
     assert bearer(access) == "Bearer secret"
     (tmp_path / "token").write_text("next\n")
     assert bearer(access) == "Bearer next"
@@ -771,21 +775,21 @@ def test_first_of_several_files_has_the_current_context(
 ) -> None:
     files = [write(tmp_path / name, name, {"token": name}) for name in ("one", "two")]
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
-    assert load("", "").context == "one"
-    assert bearer(load("", "two")) == "Bearer two"
+    assert load_kubeconfig("", "").context == "one"
+    assert bearer(load_kubeconfig("", "two")) == "Bearer two"
 
 
 def test_file_without_a_current_context_needs_its_name(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"})
     path.write_text(path.read_text().replace("current-context: prod\n", ""))
-    assert load(str(path), "prod").context == "prod"
+    assert load_kubeconfig(str(path), "prod").context == "prod"
     with pytest.raises(Problem, match="no current-context"):
-        load(str(path), "")
+        load_kubeconfig(str(path), "")
 
 
 def test_proxy_of_a_cluster_is_used(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"proxy-url": "http://127.0.0.1:2"})
-    assert load(str(path), "").client.rest_client.pool_manager.proxy.port == 2
+    assert load_kubeconfig(str(path), "").client.rest_client.pool_manager.proxy.port == 2
 
 
 @pytest.mark.parametrize(
@@ -809,14 +813,14 @@ def test_bad_kubeconfig_gives_one_line(content: str | None, context: str, word: 
     elif content is not None:
         path.write_text(content)
     with pytest.raises(Problem, match=word) as caught:
-        load(str(path), context)
+        load_kubeconfig(str(path), context)
     assert "\n" not in str(caught.value)
 
 
 def test_server_whose_certificate_is_not_verified_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"insecure-skip-tls-verify": True})
     with pytest.raises(Problem, match="insecure-skip-tls-verify"):
-        PacedApi(load(str(path), ""))
+        PacedApi(load_kubeconfig(str(path), ""))
 
 
 def test_offset_of_the_servers_clock_is_read_from_its_answers() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nodeproof import cli, proc
 from nodeproof.model.plan import ScenarioEstimate, Shard, Size, divide, parse_shard
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, merge, rundir, sections
+from nodeproof.report import digest, merge, plain, rundir
 from nodeproof.report.rundir import Row, RunFacts
 from tests.unit.synthetic_runs import (
     CLAIMS,
@@ -115,7 +115,7 @@ def test_claims_of_a_missing_shard_are_unproven_and_name_it(tmp_path: Path) -> N
     assert rundir.read_facts(into).exit_reason == "shard 2/2 is missing"
     results = [json.loads(path.read_text()) for path in (into / "allure-results").glob("*-result.json")]
     (result,) = (result for result in results if result.get("fullName") == B)
-    assert result["name"] == sections.title(B)
+    assert result["name"] == plain.title(B)
     assert (result["status"], result["statusDetails"]["message"]) == ("broken", "shard 2/2 is missing")
     assert {"name": "claim", "value": DEFAULT} in result["labels"]
     assert result["start"] == datetime.fromisoformat(FACTS.ended).timestamp() * 1000

@@ -16,7 +16,7 @@ from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.verdict import conforms
-from nodeproof.report import sections, timeline
+from nodeproof.report import plain, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.timeline import Bar, Bracket, Curve, Lane, Mark, Picture, draw_rates, draw_timeline
 from tests.golden_runs import RUNS, thawed
@@ -50,7 +50,7 @@ def by_class(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
 def test_documented_picture_is_current(tmp_path: Path) -> None:
     with thawed(RUNS / "unreachable") as scenario:
         judged = rejudge(scenario, catalogue.load([RUNS / "claims"])).judged
-        title = sections.title(scenario.nodeid)
+        title = plain.title(scenario.nodeid)
         path = timeline.render(scenario.history(), judged, tmp_path / "timeline.svg", title)
     assert path.read_text() == DOCUMENTED.read_text(), f"cp {path} {DOCUMENTED}"
     labels = set(texts(parsed(path)))

@@ -246,7 +246,7 @@ def test_failure_shows_frames_of_the_scenario_and_not_of_nodeproof(printed: Outp
         'raise ValueError("no answer from the helper")',
     ]
     assert "judging.py" not in failures
-    assert "finish.py" not in failures
+    assert "run.py" not in failures
 
 
 def test_unproven_scenario_is_only_in_the_summary(printed: Output) -> None:
@@ -268,7 +268,7 @@ def test_details_and_intermediate_progress_are_not_in_a_log(printed: Output) -> 
 
 
 def test_table_of_all_claims_is_in_the_run(printed: Output) -> None:
-    assert "swap.opt-out " in (printed.run / tables.FILE).read_text()
+    assert "swap.opt-out " in (printed.run / tables.TABLE_FILE).read_text()
     assert "swap.opt-out " not in printed.text
     assert f"run folder: {printed.run}" in printed.lines
 
@@ -277,7 +277,7 @@ def test_lists_details_table_and_tracebacks_are_printed_on_request(tmp_path: Pat
     printed = output(tmp_path, "--debug", "-n 0 -v -rs --table")
     assert "nodeproof: a detail" in printed.lines
     assert "SKIPPED [2] " in printed.text
-    assert (printed.run / tables.FILE).read_text() in printed.text
+    assert (printed.run / tables.TABLE_FILE).read_text() in printed.text
     assert "judging.py" in printed.text
 
 

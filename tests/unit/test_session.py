@@ -50,8 +50,7 @@ from nodeproof.scenario import (
     partition as partition_fault,
 )
 from nodeproof.scenario import swap as paging
-from nodeproof.scenario.expectations import Expectation
-from nodeproof.scenario.lab import Node, check_not_due, check_still_to_come
+from nodeproof.scenario.lab import Expectation, Node, check_not_due, check_still_to_come
 from nodeproof.scenario.sources import audit
 from nodeproof.session import markers
 from nodeproof.session.judging import close

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from nodeproof.existing import questions
 from nodeproof.existing.questions import NoAnswer
+from nodeproof.model.pattern import Json
 
-Json = Any
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _CLOCK = "%H:%M"
 

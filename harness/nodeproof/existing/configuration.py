@@ -14,7 +14,7 @@ import time
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from nodeproof import catalogue
 from nodeproof.cluster.api import Api, ApiError
@@ -24,10 +24,10 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import NOT_READY, UNREACHABLE, Calibration, Configuration, flags_of
 from nodeproof.model.formula import SYMBOLS, field_at
 from nodeproof.model.judgment import Observation
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
 
-Json = Any
 Node = Mapping[str, Json]
 Flags = Mapping[str, Mapping[str, str]]
 """Flags of the instances of a component, by their source."""

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from nodeproof import proc
 from nodeproof.existing import marks
@@ -23,9 +22,9 @@ from nodeproof.faults.settings import SETTINGS_FILE
 from nodeproof.faults.units import KUBELET
 from nodeproof.machines.machine import MachineError, checked
 from nodeproof.machines.openssh import OpenSsh, strict_config
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 _ANSIBLE_TIMEOUT_S = 60.0
 # Variables of the plugin ansible.builtin.ssh; the last one of an option that is set counts.
 _OPTIONS: Mapping[str, tuple[str, ...]] = {

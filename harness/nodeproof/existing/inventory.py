@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from jsonschema import Draft202012Validator, ValidationError
 
@@ -17,9 +17,9 @@ from nodeproof.existing import abort, conditions
 from nodeproof.existing.abort import Abort
 from nodeproof.existing.conditions import Alerts, Hours
 from nodeproof.model import redact
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 POWER_FAULTS = frozenset({"power-off", "reset"})
 """Faults that need a power driver."""
 _SCHEMA = Path(__file__).with_name("inventory.schema.json")

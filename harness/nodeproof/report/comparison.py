@@ -27,8 +27,7 @@ from nodeproof.model.quantity import duration_s
 from nodeproof.report import digest, page, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.page import render_template
-from nodeproof.report.plain import COLUMNS, LONG, aligned, on_terminal, wrapped
-from nodeproof.report.sections import SECTIONS, Section
+from nodeproof.report.plain import COLUMNS, LONG, SECTIONS, Section, aligned, on_terminal, wrapped
 
 Key = tuple[str, str]
 """A component, and the path of a setting in what it reports."""

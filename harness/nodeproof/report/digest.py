@@ -17,10 +17,9 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Measured, Verdict
 from nodeproof.report import recovery, rundir
-from nodeproof.report.plain import counted, duration
+from nodeproof.report.plain import Section, counted, duration, sections
 from nodeproof.report.recovery import Cell
 from nodeproof.report.rundir import Row, RunFacts, StoredRun
-from nodeproof.report.sections import Section, sections
 
 State = Literal["deviates", "open", "known", "skipped", "conforms", "silent"]
 """A claim's state in a run: `open` should have been proven and was not, `known` deviates as reported,

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, plain, recovery, rundir, sections
+from nodeproof.report import allure, digest, plain, recovery, rundir
 from nodeproof.report.digest import Digest
 
 FILE = "page.html"
@@ -74,8 +74,8 @@ def _environment() -> Environment:
         state_of=digest.state_of,
         verdict_of=digest.verdict_of,
         MEASURES=recovery.MEASURES,
-        scenario_title=sections.title,
-        documents=tuple(sections.DOCUMENTS.values()),
+        scenario_title=plain.title,
+        documents=tuple(plain.DOCUMENTS.values()),
     )
     environment.filters.update(
         code=plain.in_markdown,

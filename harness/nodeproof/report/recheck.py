@@ -19,7 +19,7 @@ from nodeproof.model.judgment import Judgment
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
-from nodeproof.report import allure, digest, exports, rundir, sections, timeline
+from nodeproof.report import allure, digest, plain, rundir, tables, timeline
 from nodeproof.report.digest import Digest, verdict_of
 from nodeproof.report.rundir import Row, RunFacts, Scenario, StoredRun, Unreadable
 
@@ -105,7 +105,7 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     rechecked = digest.read(folder, claims)
-    rundir.write_report(folder / exports.JUNIT_FILE, exports.junit_xml(rechecked))
+    rundir.write_report(folder / tables.JUNIT_FILE, tables.junit_xml(rechecked))
     return Rechecked(rechecked, facts, changed)
 
 
@@ -166,7 +166,7 @@ def _write_scenario(into: Path, rejudged: Rejudged) -> Path:
         rundir.link(scenario.folder / name, folder / name)
     rundir.write_json(folder / "judgments.json", {**scenario.content, "verdicts": list(rejudged.rows)})
     if rejudged.history is not None:
-        title = sections.title(scenario.nodeid)
+        title = plain.title(scenario.nodeid)
         timeline.render(rejudged.history, rejudged.judged, folder / "timeline.svg", title)
         timeline.render_rates(rejudged.history, rejudged.judged, folder / "rates.svg")
     return folder

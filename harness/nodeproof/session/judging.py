@@ -30,7 +30,7 @@ from nodeproof.model.problem import HostTooLoaded, Problem, printable
 from nodeproof.model.slack import longest_stall_s, slack_s
 from nodeproof.model.verdict import Code, Verdict, unproven, worst
 from nodeproof.model.window import WindowSpec
-from nodeproof.report import recovery, sections, timeline
+from nodeproof.report import plain, recovery, timeline
 from nodeproof.report.allure import Attachment, attachments, labels, links
 from nodeproof.report.rundir import Row, row, scenario_dir, write_scenario
 from nodeproof.safety.guard import NotPermitted
@@ -242,7 +242,7 @@ def store(
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
     recovery.write(folder, history, configuration)
     store_coverage(folder, history)
-    timeline.render(history, list(judged.judged), folder / "timeline.svg", sections.title(nodeid))
+    timeline.render(history, list(judged.judged), folder / "timeline.svg", plain.title(nodeid))
     timeline.render_rates(history, list(judged.judged), folder / "rates.svg")
 
 
@@ -326,7 +326,7 @@ def entitle(nodeid: str, declared: Sequence[Claim], remark: str) -> None:
 
     Call it after setup: allure-pytest overwrites earlier values.
     """
-    allure.dynamic.title(sections.title(nodeid))
+    allure.dynamic.title(plain.title(nodeid))
     statements = [f"**{claim.id}**: {claim.statement}" for claim in declared]
     allure.dynamic.description("\n\n".join([*filter(None, [inspect.cleandoc(remark)]), *statements]))
 
@@ -392,7 +392,7 @@ def _redact_strings(model: Any) -> None:
     for attribute in attr.fields(type(model)):
         value = getattr(model, attribute.name)
         if isinstance(value, str):
-            setattr(model, field.name, redact.text(value))
+            setattr(model, attribute.name, redact.text(value))
         elif isinstance(value, list):
             value[:] = [redact.text(part) if isinstance(part, str) else part for part in value]
         for part in value if isinstance(value, list) else [value]:
