@@ -35,7 +35,7 @@ from nodeproof.cluster.workloads import (
     witness_spec,
 )
 from nodeproof.faults import Fault
-from nodeproof.faults.cloud import Cloud, State, give_addresses, replace_answers
+from nodeproof.faults.providers import Cloud, State, give_addresses, replace_answers
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NodeSpec, Shape, check_node_name
 from nodeproof.labs.client.handle import MANAGER, LabHandle
 from nodeproof.labs.client.safety import MARK

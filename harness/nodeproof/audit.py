@@ -31,6 +31,8 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.existing import connection
 from nodeproof.existing.configuration import (
     API_SERVER,
+    KIND,
+    PROFILE,
     Evidence,
     Setting,
     Tolerations,
@@ -285,7 +287,6 @@ _CONFIRMED = 2
 """Intervals that must be outside before a deviation is reported."""
 _SLACK_LIMIT_S = 3.0
 """As of the profile `documented`."""
-KIND, PROFILE = "existing", "documented"
 
 
 @dataclass(frozen=True)

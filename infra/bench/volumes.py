@@ -16,7 +16,7 @@ from nodeproof.actions import pending_pod
 from nodeproof.artifacts import csi
 from nodeproof.checks.moments import created
 from nodeproof.checks.shapes import Occurrence
-from nodeproof.faults.volumes import handle
+from nodeproof.faults.providers import handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import Needs

@@ -17,7 +17,7 @@ from nodeproof.checks.moments import recording_began
 from nodeproof.checks.repeated import counted
 from nodeproof.cluster.resources import AUDIT_MARK, WATCHED
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.faults.cloud import Cloud
+from nodeproof.faults.providers import Cloud
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle

@@ -16,7 +16,7 @@ from nodeproof.checks.moments import became, condition_became, created, removed
 from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import Pod, Witness
 from nodeproof.faults import Fault
-from nodeproof.faults.volumes import DISKS, Volumes, attachment, handle
+from nodeproof.faults.providers import DISKS, Volumes, attachment, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
 from nodeproof.machines.machine import Machine

@@ -25,8 +25,7 @@ from nodeproof.actions import (
     wait_podgc_quarantine,
 )
 from nodeproof.cluster.workloads import pod_spec
-from nodeproof.faults.cloud import Cloud
-from nodeproof.faults.volumes import Volumes, attachment, handle
+from nodeproof.faults.providers import Cloud, Volumes, attachment, handle
 from nodeproof.labs.client.handle import _kubelet_settings
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
 from nodeproof.model.history import Entry, History, parse_time

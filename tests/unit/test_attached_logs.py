@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nodeproof.model.history import Entry, History
-from nodeproof.session import judging
+from nodeproof.session import scenario_report
 
 LOG = "a line of a log\n" * 10_000
 NAMES = (
@@ -16,7 +16,7 @@ NAMES = (
 
 def test_logs_of_control_plane_and_affected_nodes_are_attached(tmp_path: Path) -> None:
     def tails(*folders: Path, short: bool) -> dict[str, str]:
-        return {tail.name: tail.text for tail in judging.log_tails(folders, {"node-1"}, short=short)}
+        return {tail.name: tail.text for tail in scenario_report.log_tails(folders, {"node-1"}, short=short)}
 
     for name in NAMES:
         (tmp_path / f"{name}.log").write_text(f"{name}\n{LOG}")
@@ -33,4 +33,4 @@ def test_node_is_affected_by_a_fault_or_a_machine_event() -> None:
         Entry(3.0, "fault", {"id": "2", "step": "injected"}),
         Entry(4.0, "observed", {"node": "node-3"}),
     )
-    assert judging.concerned(History.of(entries)) == {"node-1", "joined"}
+    assert scenario_report.concerned(History.of(entries)) == {"node-1", "joined"}

@@ -21,12 +21,11 @@ from nodeproof import proc
 from nodeproof.faults.partition import Partition
 from nodeproof.model.problem import Problem
 from nodeproof.report import tables
-from nodeproof.session import notify
 from nodeproof.session.judging import LABEL, RERUN
-from nodeproof.session.notify import Notifier
 from nodeproof.session.progress import (
     FOLDER,
     LiveDisplay,
+    Notifier,
     Progress,
     ProgressReader,
     ProgressWriter,
@@ -314,7 +313,7 @@ def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
 
 
 def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 1.0)
     path = tmp_path / "pid"
     notifier = Notifier(f"sh -c 'echo $$ >{path}; exec sleep 60'", "night-1", lambda _line: None)
     notifier.send("begin")
@@ -325,7 +324,7 @@ def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("program", ["false", "sleep 60", "/nonexistent", "sh -c 'cat >&2; exit 1'"])
 def test_arguments_of_the_command_are_not_printed(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 0.5)
     messages: list[str] = []
     notifier = Notifier(f"{program} 'Authorization: Basic kept' -x", "night-1", messages.append)
     notifier.send("begin")
@@ -346,7 +345,7 @@ def test_arguments_of_the_command_are_not_printed(program: str, monkeypatch: pyt
 def test_command_that_fails_or_hangs_is_reported_in_one_line(
     command: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 0.5)
     messages: list[str] = []
     notifier = Notifier(command, "night-1", messages.append)
     for _number in range(20):

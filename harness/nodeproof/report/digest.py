@@ -15,7 +15,7 @@ from typing import Literal
 from nodeproof.model.claim import CONTRARY, MOVED, Claim
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Measured, Verdict
+from nodeproof.model.verdict import Measured, Outcome, Verdict
 from nodeproof.report import recovery, rundir
 from nodeproof.report.plain import Section, counted, duration, sections
 from nodeproof.report.recovery import Cell
@@ -169,6 +169,16 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
         if claim not in worst or _rank_across_scenarios(row) < _rank_across_scenarios(worst[claim]):
             worst[claim] = row
     return worst
+
+
+def outcome_in(run: Path, claim: str) -> Outcome:
+    """Return the outcome of a claim in a run's folder; `unproven` if it was not judged."""
+    try:
+        row = worst_by_claim(rundir.read_verdicts(run)).get(claim)
+    except Problem:
+        return "unproven"
+    outcome: Outcome = row["verdict"] if row else "unproven"
+    return outcome
 
 
 def _rank_across_scenarios(row: Row) -> int:

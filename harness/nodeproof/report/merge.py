@@ -241,7 +241,7 @@ def _merge_times(shards: Sequence[ShardRun]) -> Mapping[str, float]:
     """Return how long scenarios took, by which a next run may be divided; the median of several values."""
     times: dict[str, list[float]] = {}
     for part in shards:
-        for name, duration_s in rundir.read_times(part.run.folder).items():
+        for name, duration_s in rundir.read_times(part.run.folder / rundir.TIMES).items():
             times.setdefault(name, []).append(duration_s)
     return {name: median(durations_s) for name, durations_s in times.items()}
 

@@ -220,7 +220,7 @@ def reconstruct_facts(run: StoredRun) -> RunFacts:
         settings=(),
         quarantined=tuple(sorted({node for lab in labs for node in lab["quarantined"]})),
         selected=tuple(sorted({claim for claims in scenarios.values() for claim in claims})),
-        exit_reason=_exit_reason(run.folder),
+        exit_reason=rundir.read_part(run.folder, rundir.BROKEN_OFF),
         shard=shard.to_json() if shard else None,
         overrides=shard.overrides if shard else (),
     )
@@ -238,12 +238,6 @@ def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:
                     "quarantined",
                 }:
                     yield lab
-
-
-def _exit_reason(run: Path) -> str:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return rundir.read_text(run / rundir.BROKEN_OFF)
-    return ""
 
 
 def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> Rejudged:

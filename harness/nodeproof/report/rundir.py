@@ -638,11 +638,18 @@ def read_scenarios(run: Path) -> tuple[Scenario, ...]:
     return tuple(sorted(map(read_scenario, judged_folders(run)), key=lambda scenario: scenario.nodeid))
 
 
-def read_times(run: Path) -> Mapping[str, float]:
-    """Return how long each scenario took (s), and `start`; empty without a well-formed file."""
+def read_times(path: Path) -> Mapping[str, float]:
+    """Return how long each scenario took (s), and `start`, from a `times.json`; empty if it is malformed."""
     with contextlib.suppress(Problem, TypeError, ValueError, AttributeError):
-        return {str(name): float(took_s) for name, took_s in read_json(run / TIMES).items()}
+        return {str(name): float(took_s) for name, took_s in read_json(path).items()}
     return {}
+
+
+def read_part(run: Path, name: str) -> str:
+    """Return the text of a small file of a run; empty if there is none, or it cannot be read."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return read_text(run / name)
+    return ""
 
 
 def judged_folders(run: Path) -> list[Path]:

@@ -208,7 +208,7 @@ _COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 def junit_xml(run: Digest) -> str:
     """Return the JUnit XML of a run."""
-    times, unjudged = rundir.read_times(run.run), _scenarios_without_verdict(run)
+    times, unjudged = rundir.read_times(run.run / rundir.TIMES), _scenarios_without_verdict(run)
     root = _element("testsuites", name="nodeproof")
     if run.missing:
         case = _element("testcase", classname="run", name="The run is whole")

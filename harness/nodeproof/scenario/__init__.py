@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nodeproof import actions
+from nodeproof.actions import *
+from nodeproof.actions import OwnCredential, User, kubelet_of, labels_of
 from nodeproof.faults import Fault
 from nodeproof.model import window as windows
-from nodeproof.scenario import actions, checks, faults, moments, probes, storm
-from nodeproof.scenario.actions import *
+from nodeproof.scenario import checks, faults, moments, probes, storm
 from nodeproof.scenario.checks import *
 from nodeproof.scenario.faults import *
 from nodeproof.scenario.kubernetes import *

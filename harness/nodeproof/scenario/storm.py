@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from nodeproof import actions
 from nodeproof.actions import Workload
 from nodeproof.checks import moments
 from nodeproof.cluster.resources import NAMESPACE
@@ -18,7 +19,7 @@ from nodeproof.model.cluster import NOT_READY, UNREACHABLE
 from nodeproof.model.judgment import Moment
 from nodeproof.model.schedule import FIRST, MAX_ACTIVE, TAINT_KEY, Schedule, Step
 from nodeproof.safety.injector import Injection
-from nodeproof.scenario import actions, faults
+from nodeproof.scenario import faults
 from nodeproof.scenario.lab import Lab, Node
 from nodeproof.waiting import wait_until
 

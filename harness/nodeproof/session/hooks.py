@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.session import judging
+from nodeproof.session import scenario_report
 from nodeproof.session.judging import RERUN, is_open, present_failure
 from nodeproof.session.options import warn_of_excess_workers, workers
 from nodeproof.session.planning import PlanScheduling, worker_of
@@ -159,7 +159,7 @@ class RunHooks:
         report = yield
         if is_scenario(item):
             present_failure(report, call, item)
-            judging.redact_report(report)
+            scenario_report.redact_report(report)
             if report.when == "call" and scenario_of(item).will_retry:
                 report.outcome = RERUN
         return report

@@ -34,8 +34,9 @@ from nodeproof.model.plan import (
     shares,
 )
 from nodeproof.model.problem import Problem
+from nodeproof.report import rundir
 from nodeproof.report.plain import duration
-from nodeproof.report.rundir import TIMES, read_json, write_json
+from nodeproof.report.rundir import PLAN, TIMES, read_json, write_json
 from nodeproof.session import markers
 from nodeproof.session.options import Options
 
@@ -46,7 +47,6 @@ ENDED = "nodeproof_ended"
 WAITED = "nodeproof_waited"
 """Report property: how long (s) the scenario waited for its turn."""
 _PHASES = ("setup", "call", "teardown")
-PLAN = "plan.json"
 SHIPPED = "times.json"
 """File in `scenarios/` with the times (s) of a whole run on two cores, by profile and kind of lab."""
 MAX_TIMES = 5
@@ -118,7 +118,7 @@ def earlier(out: Path, options: Options) -> Mapping[str, float]:
     durations_s: dict[str, list[float]] = {}
     runs = sorted(out.glob(f"*-{options.planned_name}-{options.kind}-*/{TIMES}"), reverse=True)
     for path in runs[:_MAX_RUNS]:
-        for scenario, took_s in _read_times(path).items():
+        for scenario, took_s in rundir.read_times(path.resolve()).items():
             durations_s.setdefault(scenario, []).append(took_s)
     return {scenario: statistics.median(times[:MAX_TIMES]) for scenario, times in durations_s.items()}
 
@@ -133,14 +133,6 @@ def shipped(options: Options) -> Mapping[str, float]:
     times = all_times.get(f"{options.profile}-{options.kind}", {})
     # Node ids are relative to the checkout, or to the folder `scenarios` of an installation.
     return {**times, **{f"scenarios/{name}": took_s for name, took_s in times.items() if "::" in name}}
-
-
-def _read_times(path: Path) -> Mapping[str, float]:
-    """Return the durations (s) in a run's file of times; empty if the file is damaged."""
-    try:
-        return {str(name): float(took_s) for name, took_s in dict(read_json(path.resolve())).items()}
-    except (Problem, TypeError, ValueError):
-        return {}
 
 
 def estimate_durations(
@@ -176,7 +168,7 @@ def read_times(path: Path) -> Mapping[str, float]:
     Raises:
         Problem: No times can be read from the file.
     """
-    times = _read_times(path)
+    times = rundir.read_times(path.resolve())
     if not times:
         raise Problem("no durations of scenarios can be read", str(path), f"use the {TIMES} of a run")
     return times

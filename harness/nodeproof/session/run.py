@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 from collections import Counter
@@ -35,12 +34,12 @@ from nodeproof.report.rundir import DIED
 from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.scenario.probes import PROBES
-from nodeproof.session import judging, markers, planning, sharing, storm
-from nodeproof.session.judging import store_skipped, without_running
-from nodeproof.session.notify import Notifier
+from nodeproof.session import markers, planning, scenario_report, sharing, storm
+from nodeproof.session.judging import without_running
+from nodeproof.session.scenario_report import store_skipped
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
-from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
+from nodeproof.session.progress import DISPLAY, LiveDisplay, Notifier, ProgressWriter
 from nodeproof.session.provider import LabOpener, LabProvider
 from nodeproof.session.sharing import Retries, Throttle
 
@@ -362,7 +361,7 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
             config.option.allure_report_dir = str(session.run_folder / "allure-results")
             allure.pytest_configure(config)
     if config.getoption("allure_report_dir", default=None):
-        judging.redact_allure(config)
+        scenario_report.redact_allure(config)
 
 
 def _declared_claims(items: Sequence[pytest.Item]) -> Mapping[str, Sequence[str]]:
@@ -438,7 +437,7 @@ def store_crashed(session: Session, nodeid: str) -> None:
 
     It gets its own name. A test that is not a scenario has none.
     """
-    claims = _claims_by_scenario(session.run_folder).get(nodeid)
+    claims = (rundir.read_declared(session.run_folder) or {}).get(nodeid)
     if not claims:
         return
     died_as, reason = f"{nodeid}{DIED}", "the worker that ran the scenario died"
@@ -459,9 +458,9 @@ def write_results(session: Session) -> None:
         session.say(f"stopped labs of dead workers: {', '.join(orphaned_labs)}")
     for line in _heal_zones(session):
         session.say(line)
-    selected = sorted(session.selected or _read_file(session.run_folder, SELECTED_CLAIMS_FILE).split())
-    reason = _read_file(session.run_folder, rundir.BROKEN_OFF)
-    scenarios = _claims_by_scenario(session.run_folder)
+    selected = sorted(session.selected or rundir.read_part(session.run_folder, SELECTED_CLAIMS_FILE).split())
+    reason = rundir.read_part(session.run_folder, rundir.BROKEN_OFF)
+    scenarios = rundir.read_declared(session.run_folder) or {}
     shutil.rmtree(session.run_folder / sharing.FOLDER, ignore_errors=True)
     durations_s = dict(session.recorder.durations(scenarios))
     if not session.options.starts_lab:
@@ -550,19 +549,6 @@ def _other_kubelets(labs: Sequence[Json]) -> Sequence[str]:
     return [f"kubelet of {node}: {version}" for node, version in sorted(versions)]
 
 
-def _claims_by_scenario(run: Path) -> Mapping[str, Sequence[str]]:
-    """Return the claims of each scenario of the run."""
-    claims: Mapping[str, Sequence[str]] = json.loads(_read_file(run, rundir.DECLARED) or "{}")
-    return claims
-
-
-def _read_file(run: Path, name: str) -> str:
-    """Return the text of a file in the run's folder; empty if there is none."""
-    with contextlib.suppress(OSError):
-        return (run / name).read_text()
-    return ""
-
-
 def _write_table(run: Path) -> None:
     """Write the table of all claims, unless the run was aborted before any verdict."""
     with contextlib.suppress(Problem, OSError):
@@ -573,7 +559,7 @@ def _write_table(run: Path) -> None:
 
 def whole_table(run: Path) -> Iterator[str]:
     """Yield the lines of the table of all claims."""
-    yield from [*_read_file(run, tables.TABLE_FILE).splitlines(), ""]
+    yield from [*rundir.read_part(run, tables.TABLE_FILE).splitlines(), ""]
 
 
 def settings(run: Path) -> Iterator[str]:

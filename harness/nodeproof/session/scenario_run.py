@@ -22,7 +22,7 @@ from nodeproof.model.problem import HostTooLoaded, OutsideError, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import digest, rundir
 from nodeproof.scenario.lab import Lab
-from nodeproof.session import judging, markers
+from nodeproof.session import markers, scenario_report
 from nodeproof.session.judging import (
     LABEL,
     Judge,
@@ -74,7 +74,7 @@ class ScenarioRun:
         if self.session.progress is not None:
             self.session.progress.began(self.nodeid)
         markers.warn_of_deprecated(self.item)
-        judging.label(self.nodeid, self.claims, self.session.options)
+        scenario_report.label(self.nodeid, self.claims, self.session.options)
         missing = markers.why_unprovable(self.item, self.session.options)
         if missing is not None:
             self._skip(*missing)
@@ -143,15 +143,15 @@ class ScenarioRun:
             broken = f"{type(error).__name__}: {error}" if error else ""
             judged = close(self.claims, judge.judgments, history, configuration, broken)
             folder, claims = session.run_folder, session.claims
-            judging.store(folder, self.nodeid, judged, claims, configuration, history)
-            judging.attach(folder, self.nodeid, judged, configuration)
+            scenario_report.store(folder, self.nodeid, judged, claims, configuration, history)
+            scenario_report.attach(folder, self.nodeid, judged, configuration)
         worst = judged.worst()
         is_expected = error is None and (worst.outcome == "conforms" or worst.is_known)
         versions = ", then ".join(configuration.versions)
         text = digest.failure_message(judged.verdicts(), session.claims, versions)
         provider = session.lab_provider()
         if provider.lab is not None:
-            provider.lab.last_taint_t = judging.last_no_execute_taint(history)
+            provider.lab.last_taint_t = scenario_report.last_no_execute_taint(history)
             _attach_logs(provider.lab.handle, lab, history, is_expected)
             text += "" if is_expected else _quoted_skips(provider.lab.handle, history)
         if error is None:
@@ -165,7 +165,7 @@ class ScenarioRun:
     def entitle(self) -> None:
         """Set the scenario's title and description in Allure, whatever its outcome."""
         remark = str(getattr(getattr(self.item, "function", None), "__doc__", None) or "")
-        judging.entitle(self.nodeid, self.claims, remark)
+        scenario_report.entitle(self.nodeid, self.claims, remark)
 
     def leave(self) -> None:
         """Report that the scenario is over; postpone it if it will be retried.
@@ -222,7 +222,7 @@ class ScenarioRun:
 
     def _store_skipped(self, judged: JudgedScenario) -> None:
         session = self.session
-        judging.store_skipped(session.run_folder, self.nodeid, judged, session.claims, session.options)
+        scenario_report.store_skipped(session.run_folder, self.nodeid, judged, session.claims, session.options)
 
     def _decide_retry(self, judged: JudgedScenario, *, watch_broke: bool = False) -> None:
         """Decide whether the scenario will be retried: never if a claim deviates.
@@ -245,8 +245,8 @@ def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: boo
     if not is_expected:
         handle.fetch_journals()
     with contextlib.suppress(Problem, OSError):
-        nodes = {lab.target, *lab.targets, *judging.concerned(history)}
-        judging.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
+        nodes = {lab.target, *lab.targets, *scenario_report.concerned(history)}
+        scenario_report.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
 
 
 def _quoted_skips(handle: LabHandle, history: History) -> str:

@@ -29,7 +29,6 @@ from nodeproof.model.schedule import (
     generate,
     shrink,
 )
-from nodeproof.model.verdict import Outcome
 from nodeproof.report import digest, rundir
 
 if TYPE_CHECKING:
@@ -244,19 +243,9 @@ def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) ->
         began_t = time.monotonic()
         # Another attempt is the search's decision, and only one claim matters.
         proc.foreground([*argv, f"--run={run}", "--again=0", *options])
-        return Trial(read_outcome(run, claim), time.monotonic() - began_t)
+        return Trial(digest.outcome_in(run, claim), time.monotonic() - began_t)
 
     return judge
-
-
-def read_outcome(run: Path, claim: str) -> Outcome:
-    """Return the outcome of an invariant in a run; `unproven` if it was not judged."""
-    try:
-        row = digest.worst_by_claim(rundir.read_verdicts(run)).get(claim)
-    except Problem:
-        return "unproven"
-    outcome: Outcome = row["verdict"] if row else "unproven"
-    return outcome
 
 
 def scenario_text(schedule: Schedule) -> str:
