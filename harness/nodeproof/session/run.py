@@ -36,11 +36,11 @@ from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.scenario.probes import PROBES
 from nodeproof.session import markers, planning, scenario_report, sharing, storm
 from nodeproof.session.judging import without_running
-from nodeproof.session.scenario_report import store_skipped
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, Notifier, ProgressWriter
 from nodeproof.session.provider import LabOpener, LabProvider
+from nodeproof.session.scenario_report import store_skipped
 from nodeproof.session.sharing import Retries, Throttle
 
 SELECTED_CLAIMS_FILE = "selected-claims"
