@@ -15,8 +15,7 @@ from types import ModuleType
 from infra.reference import command_pages
 from infra.tables import GENERATED, table
 from nodeproof import scenario
-from nodeproof.actions.action import Action
-from nodeproof.actions.workloads import Namespace, Workload
+from nodeproof.actions import Action, Namespace, Workload
 from nodeproof.faults import FAULTS
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
@@ -25,7 +24,7 @@ from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.needs import FEATURES
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes import Probe
-from nodeproof.report.sections import DOCUMENTS
+from nodeproof.report.plain import DOCUMENTS
 from nodeproof.session.coverage import collected
 from nodeproof.sources import Audit
 from tests.sensitivity import bugs

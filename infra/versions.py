@@ -16,7 +16,7 @@ from nodeproof import catalogue
 from nodeproof.artifacts.build import Version
 from nodeproof.artifacts.components import newest_patches
 from nodeproof.model.problem import Problem
-from nodeproof.report import comparison, digest, files, rundir
+from nodeproof.report import comparison, digest, rundir
 from nodeproof.report.digest import Digest
 
 ROOT = Path(__file__).parents[1]
@@ -90,10 +90,10 @@ def _order(version: str) -> tuple[int, int]:
 def write(runs: Sequence[Digest]) -> None:
     """Write the page and the matrix of these runs. Raises Problem."""
     compared = comparison.compare(runs)
-    files.write_report(PAGE, comparison.versions_markdown(compared))
+    rundir.write_report(PAGE, comparison.versions_markdown(compared))
     matrix = RUNS / "matrix.html"
     matrix.parent.mkdir(parents=True, exist_ok=True)
-    files.write_report(matrix, comparison.matrix_html(compared, matrix.parent))
+    rundir.write_report(matrix, comparison.matrix_html(compared, matrix.parent))
     print(f"{PAGE}\n{matrix}")
 
 

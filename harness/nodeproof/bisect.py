@@ -17,7 +17,7 @@ from nodeproof.artifacts.checkout import git
 from nodeproof.cache import Report
 from nodeproof.model.overrides import SOURCE_OPTION
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, rundir
+from nodeproof.report import digest
 
 GOOD, BAD, SKIP = "good", "bad", "skip"
 """Git's terms for a claim that conforms, one that deviates, and a commit that cannot be judged."""
@@ -84,11 +84,7 @@ def confirmed(term: str, run_again: Callable[[], str]) -> str:
 
 def term_of(run: Path, claim: str) -> str:
     """Return Git's term for a run: `skip` if it has no verdict or an unproven one."""
-    try:
-        row = digest.worst_by_claim(rundir.read_verdicts(run)).get(claim)
-    except Problem:
-        return SKIP
-    return {"conforms": GOOD, "deviates": BAD}.get(row["verdict"], SKIP) if row else SKIP
+    return {"conforms": GOOD, "deviates": BAD}.get(digest.outcome_in(run, claim), SKIP)
 
 
 def _step(tree: Path, judge: Judge) -> str:

@@ -9,16 +9,43 @@ import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from pkgutil import resolve_name
 
-from nodeproof import extras, new, terminal
+from packaging.requirements import Requirement
+
+from nodeproof import new, terminal
 from nodeproof.model.problem import ENVIRONMENT, OutsideError, Problem
 from nodeproof.run_options import Argument, run_options
+
+
+def require(extra: str, where: str) -> None:
+    """Check that all packages of an extra are installed. Raises Problem if one is missing."""
+    missing = [name for name in _packages(extra) if not _is_installed(name)]
+    if missing:
+        raise Problem(
+            f"not installed: {', '.join(missing)}", where, f"run `pip install 'nodeproof[{extra}]'`"
+        )
+
+
+def _packages(extra: str) -> Iterator[str]:
+    """Yield the packages that an extra adds; metadata lists those of the extras in it, too."""
+    for requirement in map(Requirement, requires("nodeproof") or ()):
+        marker = requirement.marker
+        if marker and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
+            yield requirement.name
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
 
 DEFAULT_RUN = Path("reports/out/latest")
 _START = """\
@@ -129,7 +156,7 @@ _CLUSTER_COMMANDS = (
             ),
         ),
         example="--context staging --run audit-1",
-        function="audit.command:run",
+        function="audit:run",
     ),
     Command(
         "mark",
@@ -521,7 +548,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         if arguments.extra and not getattr(arguments, arguments.base_option, None):
-            extras.require(arguments.extra, f"nodeproof {arguments.command}")
+            require(arguments.extra, f"nodeproof {arguments.command}")
         run = resolve_name(f"nodeproof.{arguments.place}")
         status: int = run(arguments, rest) if arguments.passes_on else run(arguments)
         sys.stdout.flush()

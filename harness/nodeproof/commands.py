@@ -106,23 +106,29 @@ def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Print the smallest schedule with which an invariant of a storm still deviates, as a scenario."""
     from nodeproof.model.schedule import Schedule
     from nodeproof.report import rundir
-    from nodeproof.session import shrink
-    from nodeproof.session.storm import FILE
+    from nodeproof.session.storm import (
+        FILE,
+        SCENARIO,
+        judge_by_storms,
+        read_deviation,
+        repeat,
+        scenario_text,
+        shrink_deviation,
+        summary,
+    )
 
-    deviation = shrink.read_deviation(arguments.run_folder)
+    deviation = read_deviation(arguments.run_folder)
     out = rundir.new_folder(Path("reports/out").absolute(), "shrink", deviation.claim)
-    judge = shrink.judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
-    shrunk = shrink.shrink_deviation(deviation, arguments.minutes, judge, _say)
+    judge = judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
+    shrunk = shrink_deviation(deviation, arguments.minutes, judge, _say)
     schedule = Schedule(deviation.schedule.seed, shrunk.steps)
     rundir.write_json(out / FILE, schedule.to_json())
-    scenario = shrink.scenario_text(schedule)
-    (out / shrink.SCENARIO).write_text(scenario)
-    terminal.put(f"{scenario}\n{shrink.summary(deviation, shrunk)}\nschedule: {out / FILE}")
+    scenario = scenario_text(schedule)
+    (out / SCENARIO).write_text(scenario)
+    terminal.put(f"{scenario}\n{summary(deviation, shrunk)}\nschedule: {out / FILE}")
     if arguments.against:
-        other = shrink.judge_by_storms(
-            deviation.claim, deviation.schedule.seed, out / "against", arguments.against
-        )
-        terminal.put(f"with {' '.join(arguments.against)}: {shrink.repeat(shrunk.steps, other)}")
+        other = judge_by_storms(deviation.claim, deviation.schedule.seed, out / "against", arguments.against)
+        terminal.put(f"with {' '.join(arguments.against)}: {repeat(shrunk.steps, other)}")
     return 0
 
 

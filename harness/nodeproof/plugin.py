@@ -16,12 +16,11 @@ from nodeproof import catalogue
 from nodeproof.run_options import RUN_OPTIONS
 from nodeproof.session import markers
 from nodeproof.session.judging import Judge, Unproven
-from nodeproof.session.scenario_source import CLAIM_FIXTURE, claim_ids
+from nodeproof.session.markers import CLAIM_FIXTURE, claim_ids
 
 if TYPE_CHECKING:
     from nodeproof.model.schedule import Schedule
-    from nodeproof.scenario.expectations import Expectation, Expectations
-    from nodeproof.scenario.lab import Lab
+    from nodeproof.scenario.lab import Expectation, Expectations, Lab
     from nodeproof.session.scenario_run import ScenarioRun
 
 __all__ = ["Judge", "Unproven"]
@@ -149,12 +148,12 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
     outcome = yield
     folder = session.config.stash.get(_FOLDER, None)
     if folder is not None and folder.is_dir():
-        from nodeproof.session import finish
+        from nodeproof.session import run
         from nodeproof.session.hooks import begin
         from nodeproof.session.run import SESSION
 
         if SESSION not in session.config.stash:
-            finish.write_results(begin(session.config, folder))
+            run.write_results(begin(session.config, folder))
     return outcome
 
 
@@ -215,7 +214,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 @pytest.fixture
 def claim(lab: Lab, judge: Judge) -> Expectations:
     """Provide `claim(id)`, whose `expect`, `expect_later` and `never` decide a claim by the recording."""
-    from nodeproof.scenario.expectations import Expectation
+    from nodeproof.scenario.lab import Expectation
 
     def of(claim: str, /) -> Expectation:
         return Expectation(

@@ -21,7 +21,7 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import WITNESS_FOLDER, WRITTEN, Pod
-from nodeproof.faults.volumes import DISKS, handle
+from nodeproof.faults.providers import DISKS, handle
 from nodeproof.labs.base.spec import ETCD_PORT, KUBELET_PORT, OUTSIDE_ADDRESS
 from nodeproof.labs.client.handle import CLOUD_MANAGER, MANAGER, SCHEDULER, LabHandle
 from nodeproof.labs.client.supervised import leader as leader_of

@@ -20,9 +20,8 @@ from nodeproof.artifacts.components import ROLES
 from nodeproof.checks.witnessed import journal as journal_name
 from nodeproof.cluster.resources import AUDIT_MARK, NAMESPACE
 from nodeproof.cluster.workloads import Pod
-from nodeproof.faults.cloud import STARTED as CLOUD_STARTED
-from nodeproof.faults.cloud import Cloud
-from nodeproof.faults.volumes import handle
+from nodeproof.faults.providers import STARTED as CLOUD_STARTED
+from nodeproof.faults.providers import Cloud, handle
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError

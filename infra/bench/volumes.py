@@ -12,11 +12,11 @@ from pathlib import Path
 
 from infra.bench.figure import Bench, Figure
 from infra.bench.host import load_after, running_lab, settle
-from nodeproof.actions.workloads import pending_pod
+from nodeproof.actions import pending_pod
 from nodeproof.artifacts import csi
 from nodeproof.checks.moments import created
 from nodeproof.checks.shapes import Occurrence
-from nodeproof.faults.volumes import handle
+from nodeproof.faults.providers import handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import Needs

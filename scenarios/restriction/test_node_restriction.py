@@ -4,7 +4,7 @@ import uuid
 from functools import partial
 from typing import Any
 
-from nodeproof.actions.api import Method
+from nodeproof.actions import Method
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
 from nodeproof.scenario.types import Check
 

@@ -17,7 +17,7 @@ from nodeproof.artifacts.components import Components
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.outside import serve_api
-from nodeproof.report import sections, timeline
+from nodeproof.report import plain, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
 from tests.acceptance import shared
@@ -158,7 +158,7 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with thawed(RUNS / "unreachable") as scenario:
         path = tmp_path_factory.mktemp("picture") / "timeline.svg"
         judged = rejudge(scenario, CLAIMS).judged
-        return timeline.render(scenario.history(), judged, path, sections.title(scenario.nodeid))
+        return timeline.render(scenario.history(), judged, path, plain.title(scenario.nodeid))
 
 
 @pytest.fixture(scope="session")

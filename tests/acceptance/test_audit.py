@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeproof.audit.running import CLAIMS, TOLERATIONS
+from nodeproof.audit import CLAIMS, TOLERATIONS
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.accounts import account, with_user

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeproof import probes, proc
-from nodeproof.actions.action import Action, ActionContext
+from nodeproof.actions import Action, ActionContext
 from nodeproof.cluster.resources import pods
 from nodeproof.cluster.workloads import Pod, run_pod
 from nodeproof.labs.client.handle import LabHandle
@@ -107,7 +107,7 @@ def test_documented_probes_actions_and_kinds_work(lab: LabHandle) -> None:
     probe = added["harness/nodeproof/probes.py"]
     assert definitions(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0
     running = run_pod(lab.cluster.api, node)
-    definitions(added["harness/nodeproof/actions/drop_pods.py"], Action)["drop_pods"](node).do(
+    definitions(added["harness/nodeproof/actions.py"], Action)["drop_pods"](node).do(
         ActionContext(lab, None, lambda _node: None)
     )
     assert eventually(lambda: not exists(lab, running), TIMEOUT_S)

@@ -9,8 +9,8 @@ import pytest
 
 from nodeproof.model.verdict import Measured, deviates, unproven
 from nodeproof.report import comparison, digest, page, publish, recovery, rundir
-from nodeproof.report.files import write_report
 from nodeproof.report.recovery import Recovery
+from nodeproof.report.rundir import write_report
 from tests.chromium import Page
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, LACKS, WINDOW, tell
 

@@ -15,9 +15,8 @@ import yaml
 
 from nodeproof.cluster.resources import NAMESPACE, node
 from nodeproof.existing.abort import Abort, Command
-from nodeproof.existing.alerts import Alerts
+from nodeproof.existing.conditions import Alerts, Hours
 from nodeproof.existing.connection import connected
-from nodeproof.existing.hours import Hours
 from nodeproof.existing.inspection import inspect_host, refusals, ssh_config
 from nodeproof.existing.inventory import read
 from nodeproof.existing.marks import ANNOTATION

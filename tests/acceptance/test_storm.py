@@ -8,8 +8,7 @@ import pytest
 
 from nodeproof.model.schedule import Schedule, subset
 from nodeproof.report import rundir
-from nodeproof.session.shrink import guesses, read_deviation
-from nodeproof.session.storm import schedule_file
+from nodeproof.session.storm import guesses, read_deviation, schedule_file
 from tests.acceptance.command import nodeproof
 from tests.sensitivity.bugs import Bug, load
 from tests.sensitivity.build import build, with_bug

@@ -11,7 +11,7 @@ import pytest
 
 from nodeproof.artifacts import csi
 from nodeproof.checks.moments import became, removed
-from nodeproof.faults.volumes import DRIVER, Volumes
+from nodeproof.faults.providers import DRIVER, Volumes
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model import window as windows
 from nodeproof.model.needs import ATTACHER, Needs

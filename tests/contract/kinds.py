@@ -8,12 +8,9 @@ from pathlib import Path
 
 from nodeproof.artifacts.components import Components
 from nodeproof.faults import Fault
-from nodeproof.faults.clock import Clock
-from nodeproof.faults.memory import HugePages, Swap
+from nodeproof.faults.machine import Clock, Freeze, HugePages, LinkDown, PowerOff, Reset, Swap
 from nodeproof.faults.partition import Partition
-from nodeproof.faults.power import Freeze, LinkDown, PowerOff, Reset
-from nodeproof.faults.replace_file import ReplaceFile
-from nodeproof.faults.settings import KubeletSettings
+from nodeproof.faults.settings import KubeletSettings, ReplaceFile
 from nodeproof.faults.shutdown import CancelledShutdown, Shutdown
 from nodeproof.faults.units import KubeProxy, UnitDown, UnitUp
 from nodeproof.labs.client import starting

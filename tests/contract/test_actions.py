@@ -12,26 +12,28 @@ from typing import Any, Literal
 
 import pytest
 
-from nodeproof.actions.api import OwnCredential, dry_run, kubectl, kubelet_of, send_request
-from nodeproof.actions.nodes import (
-    begun,
-    create_node,
-    join,
-    keep_alive,
-    leave,
-    restart_joined,
-    run_on,
-    try_flags,
-    try_kubelet,
-)
-from nodeproof.actions.workloads import (
+from nodeproof.actions import (
     LABEL,
     Kind,
+    OwnCredential,
     Workload,
+    begun,
+    create_node,
     disruption_budget,
+    dry_run,
+    join,
+    keep_alive,
+    kubectl,
+    kubelet_of,
+    leave,
     new_namespace,
+    restart_joined,
     run_cast,
+    run_on,
+    send_request,
     service,
+    try_flags,
+    try_kubelet,
     workload,
 )
 from nodeproof.checks.moments import became, condition_became, created, written

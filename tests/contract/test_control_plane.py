@@ -16,11 +16,10 @@ from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault
 from nodeproof.faults.api import DeleteNode, DenyUpdates, PatchReady, SetLabel, Taint
-from nodeproof.faults.cloud import Cloud
+from nodeproof.faults.machine import Freeze, PowerOff
 from nodeproof.faults.partition import Outage
-from nodeproof.faults.power import Freeze, PowerOff
+from nodeproof.faults.providers import Cloud, Volumes
 from nodeproof.faults.settings import Settings
-from nodeproof.faults.volumes import Volumes
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
 from nodeproof.labs.client.supervised import ServiceMachine

@@ -16,8 +16,8 @@ from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE
 from nodeproof.faults import Fault
 from nodeproof.faults.api import DenyElection
+from nodeproof.faults.machine import Freeze, PowerOff
 from nodeproof.faults.partition import Outage, PeerPartition
-from nodeproof.faults.power import Freeze, PowerOff
 from nodeproof.faults.settings import Settings
 from nodeproof.labs.base.profiles import FAST
 from nodeproof.labs.base.spec import API_PORT

@@ -15,7 +15,7 @@ from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.faults import Fault
-from nodeproof.faults.memory import Swap
+from nodeproof.faults.machine import Swap
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.settings import KubeletSettings
 from nodeproof.faults.units import READY, UnitUp

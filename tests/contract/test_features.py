@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from nodeproof.cluster.workloads import run_pod
-from nodeproof.faults.volumes import Volumes
+from nodeproof.faults.providers import Volumes
 from nodeproof.labs.base.spec import NodeSpec, Shape
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import Machine

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from nodeproof.faults import Fault
-from nodeproof.faults.memory import Swap
+from nodeproof.faults.machine import Reset, Swap
 from nodeproof.faults.partition import Partition
-from nodeproof.faults.power import Reset
-from nodeproof.faults.replace_file import ReplaceFile
-from nodeproof.faults.settings import KubeletSettings
+from nodeproof.faults.settings import KubeletSettings, ReplaceFile
 from nodeproof.faults.shutdown import Shutdown
 from nodeproof.faults.units import UnitDown, UnitUp
 from nodeproof.machines.machine import CONTROL_PLANE

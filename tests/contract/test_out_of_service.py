@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.actions.api import kubectl
-from nodeproof.actions.nodes import label_node, labels_of
+from nodeproof.actions import kubectl, label_node, labels_of
 from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client import registry

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from nodeproof import sources
-from nodeproof.actions.api import send_request
-from nodeproof.actions.nodes import create_node
+from nodeproof.actions import create_node, send_request
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import recording_began
 from nodeproof.checks.repeated import counted
 from nodeproof.cluster.resources import AUDIT_MARK, WATCHED
 from nodeproof.cluster.resources import node as node_path
-from nodeproof.faults.cloud import Cloud
+from nodeproof.faults.providers import Cloud
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle

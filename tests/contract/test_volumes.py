@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.actions.workloads import pending_pod, run_witnesses, using_pvc
+from nodeproof.actions import pending_pod, run_witnesses, using_pvc
 from nodeproof.artifacts.components import Components
 from nodeproof.checks.moments import became, condition_became, created, removed
 from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import Pod, Witness
 from nodeproof.faults import Fault
-from nodeproof.faults.volumes import DISKS, Volumes, attachment, handle
+from nodeproof.faults.providers import DISKS, Volumes, attachment, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
 from nodeproof.machines.machine import Machine

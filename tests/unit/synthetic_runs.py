@@ -11,7 +11,7 @@ from nodeproof import catalogue
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.pattern import Json
-from nodeproof.model.shard import Shard
+from nodeproof.model.plan import Shard
 from nodeproof.model.verdict import Measured, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window
 from nodeproof.report import rundir

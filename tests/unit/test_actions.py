@@ -15,13 +15,17 @@ import pytest
 from infra.csi.hypervisor import Volume, volume_id
 from infra.csi.machine import Marked
 from infra.csi.table import Table
-from nodeproof.actions import nodes as node_actions
-from nodeproof.actions.action import ActionContext
-from nodeproof.actions.api import kubectl
-from nodeproof.actions.nodes import OVER_S, set_cloud_addresses, set_cloud_answers, wait_podgc_quarantine
+from nodeproof import actions as node_actions
+from nodeproof.actions import (
+    OVER_S,
+    ActionContext,
+    kubectl,
+    set_cloud_addresses,
+    set_cloud_answers,
+    wait_podgc_quarantine,
+)
 from nodeproof.cluster.workloads import pod_spec
-from nodeproof.faults.cloud import Cloud
-from nodeproof.faults.volumes import Volumes, attachment, handle
+from nodeproof.faults.providers import Cloud, Volumes, attachment, handle
 from nodeproof.labs.client.handle import _kubelet_settings
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
 from nodeproof.model.history import Entry, History, parse_time

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeproof.existing.alerts import Alerts, Matcher
+from nodeproof.existing.conditions import Alerts, Matcher
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.session.options import Options, resolve

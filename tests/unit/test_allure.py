@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, rundir, sections, site
+from nodeproof.report import allure, digest, plain, rundir, site
 from tests.fakes import executable
 from tests.unit import synthetic_runs
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, tell
@@ -256,4 +256,4 @@ def test_first_deviation_is_marked_as_new(tmp_path: Path) -> None:
     ],
 )
 def test_title_is_a_sentence(name: str, title: str) -> None:
-    assert sections.title(f"scenarios/test_a.py::TestB::test_{name}") == title
+    assert plain.title(f"scenarios/test_a.py::TestB::test_{name}") == title

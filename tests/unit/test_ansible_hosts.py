@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.existing import ansible, inspection
+from nodeproof.existing import inspection
 from nodeproof.existing.inspection import Inspection
 from nodeproof.existing.inventory import AnsibleHosts, Ssh
 from nodeproof.model.pattern import Json
@@ -55,7 +55,7 @@ def test_variables_become_options(listing: List) -> None:
         "ansible_ssh_user": "admin",
         "rack": "{{ row }}-1",
     }
-    assert ansible.ssh_config(listing(variables), [NAME]).splitlines() == [
+    assert inspection.ansible_ssh_config(listing(variables), [NAME]).splitlines() == [
         f"Host {NAME}",
         '  HostName "10.9.1.7"',
         '  User "admin"',
@@ -64,7 +64,7 @@ def test_variables_become_options(listing: List) -> None:
 
 
 def test_host_without_variables_is_reached_by_its_name(listing: List) -> None:
-    assert ansible.ssh_config(listing({}), [NAME]) == f"Host {NAME}\n"
+    assert inspection.ansible_ssh_config(listing({}), [NAME]) == f"Host {NAME}\n"
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def test_host_without_variables_is_reached_by_its_name(listing: List) -> None:
 )
 def test_unusable_variable_is_a_problem(listing: List, variables: Json, message: str) -> None:
     with pytest.raises(Problem, match=message):
-        ansible.ssh_config(listing(variables), [NAME])
+        inspection.ansible_ssh_config(listing(variables), [NAME])
 
 
 def test_node_outside_the_group_is_a_problem(listing: List) -> None:
     with pytest.raises(Problem, match="no host of group kube_node: worker-8"):
-        ansible.ssh_config(listing({}), [NAME, "worker-8"])
+        inspection.ansible_ssh_config(listing({}), [NAME, "worker-8"])
 
 
 def test_failing_program_is_a_problem(listing: List) -> None:
     hosts = replace(listing({}), inventory=Path("absent"))
     with pytest.raises(Problem, match="ansible-inventory"):
-        ansible.ssh_config(hosts, [NAME])
+        inspection.ansible_ssh_config(hosts, [NAME])
 
 
 @pytest.mark.skipif(not Path("/etc/machine-id").exists(), reason="this machine has no machine id")

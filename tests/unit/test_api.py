@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import PacedApi, load
+from nodeproof.existing.connection import PacedApi, load_kubeconfig
 from tests.unit.own_cluster import JsonHandler, serving
 
 
@@ -37,7 +37,7 @@ class NoAnswer(JsonHandler):
 def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
     """Return the API that the handler of the test serves."""
     with serving(request.param, tmp_path, []):
-        yield PacedApi(load(str(tmp_path / "config"), ""))
+        yield PacedApi(load_kubeconfig(str(tmp_path / "config"), ""))
 
 
 @pytest.mark.parametrize("api", [OneAnswer], indirect=True)

@@ -17,43 +17,45 @@ import pytest
 import yaml
 
 from nodeproof import catalogue
-from nodeproof.audit import running
-from nodeproof.audit.command import cluster_role
-from nodeproof.audit.dangers import dangers
-from nodeproof.audit.running import (
+from nodeproof.audit import (
     CLAIMS,
     LEASE_INTERVAL,
     MAX_PODS,
     TOLERATIONS,
     Cluster,
     Expectation,
+    cluster_role,
     count_machine_ids,
+    dangers,
     judge_subject,
     judge_tolerations,
+    missed_states,
     of_cluster,
     of_node,
+    of_nodes,
+    states_of,
 )
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import Access, Pace, PacedApi, load, wall_offset_s
 from nodeproof.cluster.resources import pods
-from nodeproof.existing.settings import (
+from nodeproof.existing.configuration import (
     API_SERVER,
     CONTROL_PLANE,
     MANAGER,
     Evidence,
     Tolerations,
-    read,
-    settings,
+    read_evidence,
+    settings_of,
 )
+from nodeproof.existing.connection import Access, Pace, PacedApi, load_kubeconfig, wall_offset_s
 from nodeproof.model.cluster import flags_of
 from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
-from nodeproof.recording import bookmarks
-from nodeproof.recording.bookmarks import ReadOnlyRecording
+from nodeproof.recording import recorder
+from nodeproof.recording.recorder import ReadOnlyRecording
 from tests.unit.histories import NODE, OTHER, Story, configuration
 
 # Claims that an audit judges: each conforms, and each can deviate.
@@ -190,13 +192,13 @@ def labels_of_states(story: Story, before: Json, missed_watch: str = "") -> Mapp
     """Judge the claims about the state of a Node at the end of an observation."""
     history = bookmarked(story, 20.0, missed=missed_watch).history()
     cluster = Cluster(VERSION, 0.01, {NODE: before}, {})
-    states = running.states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
+    states = states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
     expected = list(of_node(states[NODE], None, IDS))
     for entry in expected:
         story.say(20.0, "observed", **entry.observation.to_json(), value=entry.value, asked_t=20.0)
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    missed = running.missed_states(history)
-    (subject,) = running.of_nodes(cluster, states, {}, expected, read, missed)
+    missed = missed_states(history)
+    (subject,) = of_nodes(cluster, states, {}, expected, read, missed)
     return {claim: verdict.label for claim, verdict in judge_subject(subject, story.history(), CATALOGUE)}
 
 
@@ -258,7 +260,7 @@ def test_pods_of_a_node_follow_the_settings_of_its_kubelet(most: int, per_core: 
 def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
     cluster = Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
     read = Evidence([], [], Tolerations(None))
-    (subject,) = running.of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
+    (subject,) = of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
     ((claim, verdict),) = subject.verdicts
     assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
 
@@ -285,7 +287,7 @@ def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> S
 def interval(history: History, before: Json = HEALTHY, after: Json = HEALTHY, lease: Json = LEASE) -> Verdict:
     cluster = Cluster(VERSION, 0.01, {NODE: before}, {NODE: lease})
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    (subject,) = running.of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
+    (subject,) = of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
     ((claim, verdict),) = judge_subject(subject, history, CATALOGUE)
     assert claim == LEASE_INTERVAL
     return verdict
@@ -400,7 +402,7 @@ def evidence(**changed: Json) -> Evidence:
 
 
 def shown(of: Evidence, version: str = VERSION) -> Mapping[str, tuple[str, str]]:
-    return {entry.name: (entry.value, entry.source) for entry in settings(of, CATALOGUE, version)}
+    return {entry.name: (entry.value, entry.source) for entry in settings_of(of, CATALOGUE, version)}
 
 
 def warned(of: Evidence) -> list[str]:
@@ -469,13 +471,13 @@ def test_kubelets_are_queried_only_with_the_option() -> None:
     }
     for configz in (False, True):
         server = Server(answers)
-        of = read(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
+        of = read_evidence(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
         assert (proxy in server.paths) == configz
         assert shown(of)["kubelet shutdownGracePeriod"][0] == ("20s" if configz else "")
 
 
 def test_refused_reads_leave_settings_unknown() -> None:
-    of = read(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
+    of = read_evidence(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
     assert "403" in shown(of)[f"{MANAGER} node-eviction-rate"][1]
     assert "403" in shown(of)["kubelet failSwapOn"][1]
 
@@ -595,7 +597,7 @@ def test_exec_plugin_runs_with_the_environment_of_the_user(
 ) -> None:
     monkeypatch.setenv("AUDIT_TOKEN", "of-the-user")
     script = PLUGIN.format(json.dumps({**CREDENTIAL, "status": {"token": "TOKEN"}}))
-    access = load(str(write(tmp_path / "config", "prod", plugin(tmp_path, script))), "")
+    access = load_kubeconfig(str(write(tmp_path / "config", "prod", plugin(tmp_path, script))), "")
     assert (access.context, access.server, access.user) == ("prod", SERVER, "user-of-prod")
     assert bearer(access) == "Bearer of-the-user"
 
@@ -603,13 +605,15 @@ def test_exec_plugin_runs_with_the_environment_of_the_user(
 def test_failing_exec_plugin_is_named_in_one_line(tmp_path: Path) -> None:
     user = plugin(tmp_path, "#!/bin/sh\necho 'log in first' >&2\nexit 1\n")
     with pytest.raises(Problem, match="log in first") as caught:
-        load(str(write(tmp_path / "config", "prod", user)), "")
+        load_kubeconfig(str(write(tmp_path / "config", "prod", user)), "")
     assert "\n" not in str(caught.value)
 
 
 def test_token_file_may_end_with_a_line_break_and_be_rotated(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    access = load(str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), "")
+    access = load_kubeconfig(
+        str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), ""
+    )
     assert bearer(access) == "Bearer secret"
     (tmp_path / "token").write_text("next\n")
     assert bearer(access) == "Bearer next"
@@ -620,21 +624,21 @@ def test_first_of_several_files_has_the_current_context(
 ) -> None:
     files = [write(tmp_path / name, name, {"token": name}) for name in ("one", "two")]
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
-    assert load("", "").context == "one"
-    assert bearer(load("", "two")) == "Bearer two"
+    assert load_kubeconfig("", "").context == "one"
+    assert bearer(load_kubeconfig("", "two")) == "Bearer two"
 
 
 def test_file_without_a_current_context_needs_its_name(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"})
     path.write_text(path.read_text().replace("current-context: prod\n", ""))
-    assert load(str(path), "prod").context == "prod"
+    assert load_kubeconfig(str(path), "prod").context == "prod"
     with pytest.raises(Problem, match="no current-context"):
-        load(str(path), "")
+        load_kubeconfig(str(path), "")
 
 
 def test_proxy_of_a_cluster_is_used(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"proxy-url": "http://127.0.0.1:2"})
-    assert load(str(path), "").client.rest_client.pool_manager.proxy.port == 2
+    assert load_kubeconfig(str(path), "").client.rest_client.pool_manager.proxy.port == 2
 
 
 @pytest.mark.parametrize(
@@ -658,14 +662,14 @@ def test_bad_kubeconfig_gives_one_line(content: str | None, context: str, word: 
     elif content is not None:
         path.write_text(content)
     with pytest.raises(Problem, match=word) as caught:
-        load(str(path), context)
+        load_kubeconfig(str(path), context)
     assert "\n" not in str(caught.value)
 
 
 def test_server_whose_certificate_is_not_verified_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "config", "prod", {"token": "t"}, **{"insecure-skip-tls-verify": True})
     with pytest.raises(Problem, match="insecure-skip-tls-verify"):
-        PacedApi(load(str(path), ""))
+        PacedApi(load_kubeconfig(str(path), ""))
 
 
 def test_offset_of_the_servers_clock_is_read_from_its_answers() -> None:
@@ -718,7 +722,7 @@ CHANGE = {"type": "MODIFIED", "object": item(8)}
 
 def recorded(server: WatchServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     """Record an observation of no time, with one value."""
-    monkeypatch.setattr(bookmarks, "_LATEST_BOOKMARK_S", 0.5)
+    monkeypatch.setattr(recorder, "_LATEST_BOOKMARK_S", 0.5)
     path = folder / "history.jsonl"
     with ReadOnlyRecording(cast("Api", server), path, ["node-1"], RESOURCES, 0.0, 1e9) as recording:
         objects, asked_t = recording.fence()
@@ -754,7 +758,7 @@ class Refusing(WatchServer):
 
 
 def test_watch_that_never_opens_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookmarks, "START_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(recorder, "START_TIMEOUT_S", 0.3)
     api = cast("Api", Refusing([]))
     with (
         pytest.raises(Problem, match="not all watches of nodes, leases"),

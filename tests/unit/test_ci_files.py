@@ -15,7 +15,7 @@ import yaml
 
 from infra.subject import LONGEST, fault
 from nodeproof import cli, proc
-from nodeproof.model import shard
+from nodeproof.model import plan
 from nodeproof.model.pattern import Json
 from tests.fakes import executable
 from tests.unit.synthetic_runs import CONFORMS, ScenarioVerdict, shard_run
@@ -115,7 +115,7 @@ def test_all_shards_run_and_no_failure_ends_another() -> None:
     assert strategy["fail-fast"] is False
     match = re.search(r"--shard=([^ \"]+(?: [^ \"]+)*?/\d+)", line)
     assert match
-    shards = [shard.parse(EXPRESSION.sub(str(number), match[1])) for number in numbers]
+    shards = [plan.parse_shard(EXPRESSION.sub(str(number), match[1])) for number in numbers]
     assert shards == [(number, len(numbers)) for number in numbers]
     assert "${{ matrix.shard }}" in match[1]
 
@@ -206,7 +206,7 @@ def test_each_index_runs_its_own_shard(tmp_path: Path) -> None:
         for index in range(completions)
     ]
     options = [dict(pairwise(words)) for words in outputs]
-    shards = [shard.parse(option["--shard"]) for option in options]
+    shards = [plan.parse_shard(option["--shard"]) for option in options]
     assert shards == [(number, completions) for number in range(1, completions + 1)]
     assert len({option["--run"] for option in options}) == completions
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeproof.faults import classes_for
+from nodeproof.faults.machine import Freeze, PowerOff
 from nodeproof.faults.partition import PeerPartition
-from nodeproof.faults.power import Freeze, PowerOff
 from nodeproof.labs.base import control_plane
 from nodeproof.labs.base.planes import Planes
 from nodeproof.labs.base.processes import EventLog, Processes

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, files, merge, page, publish, recheck, rundir, site
+from nodeproof.report import digest, merge, page, publish, recheck, rundir, site
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, FACTS, shard_run, tell
 
 SCENARIO = "a.py::test_a"
@@ -203,7 +203,7 @@ def test_page_built_elsewhere_is_not_published(run: Path, tmp_path: Path) -> Non
     pages = sorted(str(path.relative_to(tmp_path / "pages")) for path in (tmp_path / "pages").rglob("*.html"))
     assert pages == ["index.html", "run/site/page.html"]
     assert published.foreign == (str(run),)
-    files.seal(run / "site" / "index.html")
+    rundir.seal(run / "site" / "index.html")
     assert publish.publish(tmp_path / "pages", [run], CLAIMS).foreign == ()
     assert (tmp_path / "pages" / "run" / "site" / "index.html").read_text() == script
 
@@ -212,11 +212,11 @@ def test_seal_belongs_to_one_page_and_one_user(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = run / "site" / "index.html"
-    assert not files.is_sealed(index)
-    files.seal(index)
-    assert files.is_sealed(index)
+    assert not rundir.is_sealed(index)
+    rundir.seal(index)
+    assert rundir.is_sealed(index)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-    assert not files.is_sealed(index)
+    assert not rundir.is_sealed(index)
     monkeypatch.undo()
     index.write_text("another page")
-    assert not files.is_sealed(index)
+    assert not rundir.is_sealed(index)

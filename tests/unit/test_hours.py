@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeproof.existing.hours import DAYS, Hours
+from nodeproof.existing.conditions import DAYS, Hours
 from nodeproof.model.problem import Problem
 from nodeproof.session.options import Options, resolve
 from tests.unit.own_cluster import JsonHandler, serving

@@ -12,8 +12,7 @@ import pytest
 
 from nodeproof.existing import inventory
 from nodeproof.existing.abort import Abort, Command, Query, Url
-from nodeproof.existing.alerts import Alerts, Matcher
-from nodeproof.existing.hours import Hours
+from nodeproof.existing.conditions import Alerts, Hours, Matcher
 from nodeproof.existing.inventory import FenceAgent, Inventory, LibvirtDomain, PowerCommand
 from nodeproof.faults import FAULTS
 from nodeproof.model.problem import Problem

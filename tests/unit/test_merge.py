@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeproof import cli, proc
-from nodeproof.model.plan import ScenarioEstimate, Size, divide
+from nodeproof.model.plan import ScenarioEstimate, Shard, Size, divide, parse_shard
 from nodeproof.model.problem import Problem
-from nodeproof.model.shard import Shard, parse
-from nodeproof.report import digest, merge, rundir, sections
+from nodeproof.report import digest, merge, plain, rundir
 from nodeproof.report.rundir import Row, RunFacts
 from tests.unit.synthetic_runs import (
     CLAIMS,
@@ -116,7 +115,7 @@ def test_claims_of_a_missing_shard_are_unproven_and_name_it(tmp_path: Path) -> N
     assert rundir.read_facts(into).exit_reason == "shard 2/2 is missing"
     results = [json.loads(path.read_text()) for path in (into / "allure-results").glob("*-result.json")]
     (result,) = (result for result in results if result.get("fullName") == B)
-    assert result["name"] == sections.title(B)
+    assert result["name"] == plain.title(B)
     assert (result["status"], result["statusDetails"]["message"]) == ("broken", "shard 2/2 is missing")
     assert {"name": "claim", "value": DEFAULT} in result["labels"]
     assert result["start"] == datetime.fromisoformat(FACTS.ended).timestamp() * 1000
@@ -354,7 +353,7 @@ def test_lab_sizes_are_grouped_if_shards_stay_balanced() -> None:
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/0", "1/2/3", "a/b", "-1/2", "1/2 ", "²/4"])
 def test_invalid_shard_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(Problem, match="is not a shard") as refused:
-        parse(text)
+        parse_shard(text)
     assert "\n" not in str(refused.value)
     assert "--shard 2/4" in refused.value.next_step
 

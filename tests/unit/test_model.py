@@ -27,7 +27,8 @@ from nodeproof.model.cluster import (
 from nodeproof.model.formula import Term
 from nodeproof.model.history import Entry, Fence, Fold, History, fence, parse_time
 from nodeproof.model.judgment import Moment
-from nodeproof.model.load import (
+from nodeproof.model.pattern import PRESENT, fault, fields_of, matches, paths, unknown, value_at
+from nodeproof.model.plan import (
     ROOMY,
     ROOMY_UNDER_PRESSURE,
     SETTLING_S,
@@ -41,7 +42,6 @@ from nodeproof.model.load import (
     initial,
     may_start,
 )
-from nodeproof.model.pattern import PRESENT, fault, fields_of, matches, paths, unknown, value_at
 from nodeproof.model.slack import slack_s
 from nodeproof.model.verdict import (
     Code,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeproof.existing.configuration import manager_settings
-from nodeproof.existing.settings import MANAGER, Evidence
+from nodeproof.existing.configuration import MANAGER, Evidence, manager_settings
 from nodeproof.model.formula import SYMBOLS, read
 from nodeproof.model.problem import Problem
 from tests.unit.test_audit import CATALOGUE, VERSION, evidence, static_pod

@@ -16,9 +16,9 @@ from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.verdict import conforms
-from nodeproof.report import sections, svg, timeline
+from nodeproof.report import plain, timeline
 from nodeproof.report.recheck import rejudge
-from nodeproof.report.svg import Bar, Bracket, Curve, Lane, Mark, Picture, draw_rates, draw_timeline
+from nodeproof.report.timeline import Bar, Bracket, Curve, Lane, Mark, Picture, draw_rates, draw_timeline
 from tests.golden_runs import RUNS, thawed
 from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, Story, wall
 
@@ -50,7 +50,7 @@ def by_class(root: ElementTree.Element, name: str) -> list[ElementTree.Element]:
 def test_documented_picture_is_current(tmp_path: Path) -> None:
     with thawed(RUNS / "unreachable") as scenario:
         judged = rejudge(scenario, catalogue.load([RUNS / "claims"])).judged
-        title = sections.title(scenario.nodeid)
+        title = plain.title(scenario.nodeid)
         path = timeline.render(scenario.history(), judged, tmp_path / "timeline.svg", title)
     assert path.read_text() == DOCUMENTED.read_text(), f"cp {path} {DOCUMENTED}"
     labels = set(texts(parsed(path)))
@@ -67,7 +67,7 @@ def test_foreign_text_is_escaped_and_shortened(tmp_path: Path) -> None:
     picture = Picture(HOSTILE, "the fault", 0.0, 0.0, 10.0, lanes, brackets, (bar,))
     labels = texts(parsed(draw_timeline(picture, tmp_path / "x.svg")))
     assert any(label.startswith("<script>") for label in labels)
-    assert max(map(len, labels)) <= svg.LINE_LETTERS + 2
+    assert max(map(len, labels)) <= timeline.LINE_LETTERS + 2
     curve = Curve(HOSTILE, "deviates", HOSTILE, (0.0, 1.0, 2.0), 0.9, 1.1)
     labels = texts(parsed(draw_rates([curve], tmp_path / "y.svg")))
     assert any(label.startswith("✗ <script>") for label in labels)

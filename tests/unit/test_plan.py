@@ -22,7 +22,6 @@ from nodeproof import catalogue, proc
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import InUse, LabHandle, Leases
-from nodeproof.model.load import Turn
 from nodeproof.model.needs import Needs
 from nodeproof.model.overrides import parse
 from nodeproof.model.plan import (
@@ -30,6 +29,7 @@ from nodeproof.model.plan import (
     STANDING_S,
     ScenarioEstimate,
     Size,
+    Turn,
     WorkerPlan,
     critical,
     movable,
@@ -40,8 +40,7 @@ from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
 from nodeproof.session.coverage import COLUMNS, Coverage, _collect, _coverage_of, cell, coverage, render
 from nodeproof.session.options import Options
-from nodeproof.session.planning import ENDED, START, DurationRecorder
-from nodeproof.session.scheduling import PlanScheduling
+from nodeproof.session.planning import ENDED, START, DurationRecorder, PlanScheduling
 from nodeproof.session.sharing import Retries, Retry, SharedLab, StartupLock, Throttle, allow, remove_locks
 from tests.documented import TOP
 from tests.unit.sample_checks import CLAIM
@@ -320,7 +319,7 @@ def test_targets_are_counted_nodes_and_named_components(needs: Needs, targets: s
 SLOTS = """
 import threading
 
-from nodeproof.session.scheduling import PlanScheduling
+from nodeproof.session.planning import PlanScheduling
 
 def pytest_xdist_make_scheduler(config):
     workers = {f"test_it.py::test_it[{n}]": f"worker {n % 2}" for n in range(5)}
@@ -561,7 +560,7 @@ def test_dead_worker_does_not_block_others(tmp_path: Path) -> None:
 
 def test_large_slack_of_one_worker_halves_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeproof.session.sharing._REPORT_PERIOD_S", 0.05)
-    monkeypatch.setattr("nodeproof.model.load.SETTLING_S", 0.0)
+    monkeypatch.setattr("nodeproof.model.plan.SETTLING_S", 0.0)
     strained, other, late = (throttle(tmp_path, name) for name in "abc")
     allow(tmp_path, 3)
     strained.start_scenario(lambda _line: None, lambda: 0.9)

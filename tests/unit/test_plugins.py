@@ -14,7 +14,7 @@ from nodeproof import doctor, faults
 from nodeproof.cli import main
 from nodeproof.entry_points import Plugin
 from nodeproof.faults import FAULTS, Fault
-from nodeproof.faults.power import Freeze
+from nodeproof.faults.machine import Freeze
 from nodeproof.labs.client import registry
 from nodeproof.labs.supervisor import init
 from nodeproof.machines.machine import CommandResult, Shell

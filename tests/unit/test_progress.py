@@ -21,12 +21,11 @@ from nodeproof import proc
 from nodeproof.faults.partition import Partition
 from nodeproof.model.problem import Problem
 from nodeproof.report import tables
-from nodeproof.session import notify
 from nodeproof.session.judging import LABEL, RERUN
-from nodeproof.session.notify import Notifier
 from nodeproof.session.progress import (
     FOLDER,
     LiveDisplay,
+    Notifier,
     Progress,
     ProgressReader,
     ProgressWriter,
@@ -256,7 +255,7 @@ def test_failure_shows_frames_of_the_scenario_and_not_of_nodeproof(printed: Outp
         'raise ValueError("no answer from the helper")',
     ]
     assert "judging.py" not in failures
-    assert "finish.py" not in failures
+    assert "run.py" not in failures
 
 
 def test_unproven_scenario_is_only_in_the_summary(printed: Output) -> None:
@@ -278,7 +277,7 @@ def test_details_and_intermediate_progress_are_not_in_a_log(printed: Output) -> 
 
 
 def test_table_of_all_claims_is_in_the_run(printed: Output) -> None:
-    assert "swap.opt-out " in (printed.run / tables.FILE).read_text()
+    assert "swap.opt-out " in (printed.run / tables.TABLE_FILE).read_text()
     assert "swap.opt-out " not in printed.text
     assert f"run folder: {printed.run}" in printed.lines
 
@@ -287,7 +286,7 @@ def test_lists_details_table_and_tracebacks_are_printed_on_request(tmp_path: Pat
     printed = output(tmp_path, "--debug", "-n 0 -v -rs --table")
     assert "nodeproof: a detail" in printed.lines
     assert "SKIPPED [2] " in printed.text
-    assert (printed.run / tables.FILE).read_text() in printed.text
+    assert (printed.run / tables.TABLE_FILE).read_text() in printed.text
     assert "judging.py" in printed.text
 
 
@@ -324,7 +323,7 @@ def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
 
 
 def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 1.0)
     path = tmp_path / "pid"
     notifier = Notifier(f"sh -c 'echo $$ >{path}; exec sleep 60'", "night-1", lambda _line: None)
     notifier.send("begin")
@@ -335,7 +334,7 @@ def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("program", ["false", "sleep 60", "/nonexistent", "sh -c 'cat >&2; exit 1'"])
 def test_arguments_of_the_command_are_not_printed(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 0.5)
     messages: list[str] = []
     notifier = Notifier(f"{program} 'Authorization: Basic kept' -x", "night-1", messages.append)
     notifier.send("begin")
@@ -356,7 +355,7 @@ def test_arguments_of_the_command_are_not_printed(program: str, monkeypatch: pyt
 def test_command_that_fails_or_hangs_is_reported_in_one_line(
     command: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "NOTIFY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 0.5)
     messages: list[str] = []
     notifier = Notifier(command, "night-1", messages.append)
     for _number in range(20):

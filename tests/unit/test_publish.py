@@ -16,7 +16,7 @@ import pytest
 from nodeproof import cli
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import deviates
-from nodeproof.report import digest, files, page, publish, rundir
+from nodeproof.report import digest, page, publish, rundir
 from tests.unit.planted_secrets import KEYS, STATIC, TOKEN, find_secrets
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, ScenarioVerdict, shard_of, tell
 from tests.unit.test_reports import Read
@@ -44,7 +44,7 @@ def night(top: Path, number: int, rows: Sequence[ScenarioVerdict] = WELL) -> Pat
 def build(run: Path, text: str) -> None:
     """Write Allure's page of a run, as this user's nodeproof builds it."""
     (run / "site" / "index.html").write_text(text)
-    files.seal(run / "site" / "index.html")
+    rundir.seal(run / "site" / "index.html")
 
 
 def names(folder: Path) -> list[str]:

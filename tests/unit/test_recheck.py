@@ -19,7 +19,7 @@ import pytest
 from nodeproof import catalogue, cli, proc
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.report import comparison, digest, junit, page, recheck, rundir, site, tables, timeline
+from nodeproof.report import comparison, digest, page, recheck, rundir, site, tables, timeline
 from tests.golden_runs import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
 from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
 
@@ -131,7 +131,7 @@ def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture
         (change["claim"], change["before"], change["after"]) for change in changed
     }
     assert f"{DETECTION} · deviates" in (stored.folder / "timeline.svg").read_text()
-    cases = ET.parse(folder / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    cases = ET.parse(folder / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in failed
     run_digest = digest.read(folder, CLAIMS)
@@ -240,7 +240,7 @@ def test_killed_run_is_judged_and_marked_incomplete(run: Path, capsys: pytest.Ca
     assert facts.quarantined == ("node-2",)
     assert not (run / "run.json").exists()
     assert not (run / "verdicts.json").exists()
-    cases = ET.parse(run / "recheck" / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    cases = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
     assert "The run is whole" in {case.get("name") for case in cases if case.find("error") is not None}
 
 
@@ -300,7 +300,7 @@ def rechecked_by_command(run: Path) -> int:
 
 def errors(run: Path) -> set[str]:
     """Return the cases of the JUnit report that have an error."""
-    cases = ET.parse(run / "recheck" / junit.FILE).getroot().iter("testcase")  # noqa: S314
+    cases = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
     return {case.get("name", "") for case in cases if case.find("error") is not None}
 
 

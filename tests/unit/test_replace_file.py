@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from nodeproof.faults.fence import FencedShell, heal_fenced
-from nodeproof.faults.replace_file import _INJECT, ReplaceFile
+from nodeproof.faults.settings import _INJECT, ReplaceFile
 from nodeproof.machines.machine import Machine, MachineError
 from tests.fakes import LATE_S, Local
 from tests.waiting import eventually, throughout

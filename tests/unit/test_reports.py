@@ -23,12 +23,11 @@ from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
-from nodeproof.report import comparison, digest, junit, page, plain, publish, rundir, tables
+from nodeproof.report import comparison, digest, page, plain, publish, rundir, tables
 from nodeproof.report.digest import Since
-from nodeproof.report.plain import COLUMNS
+from nodeproof.report.plain import COLUMNS, SECTIONS, sections
 from nodeproof.report.rundir import Row
-from nodeproof.report.sections import SECTIONS, sections
-from nodeproof.session import finish
+from nodeproof.session.run import closing_lines, settings
 from tests.unit import synthetic_runs
 from tests.unit.sample_checks import CLAIM, GRACE
 from tests.unit.synthetic_runs import (
@@ -304,7 +303,7 @@ TEXT: dict[str, Render] = {
     "table": lambda run: tables.render(digest.read(run, CLAIMS), "site", {}),
     "last lines": lambda run: "\n".join(tables.last_lines(digest.read(run, CLAIMS))),
 }
-XML: dict[str, Render] = {"JUnit": lambda run: junit.render(digest.read(run, CLAIMS))}
+XML: dict[str, Render] = {"JUnit": lambda run: tables.junit_xml(digest.read(run, CLAIMS))}
 ALL = HTML | TEXT | XML
 OF_A_RUN = {name: render for name, render in ALL.items() if name not in ("table", "last lines")}
 """Reports of the run itself, and not only of its rows."""
@@ -364,7 +363,7 @@ def test_foreign_text_moves_no_cursor_and_is_cut(hostile: Path, render: Render) 
 
 
 def test_foreign_text_keeps_the_xml_valid(hostile: Path) -> None:
-    (failure,) = ET.fromstring(junit.render(digest.read(hostile, CLAIMS))).iter("failure")  # noqa: S314
+    (failure,) = ET.fromstring(tables.junit_xml(digest.read(hostile, CLAIMS))).iter("failure")  # noqa: S314
     for text in (failure.attrib["message"], failure.text or ""):
         assert "<script>alert('x')</script> ]]>" in text
         assert "\u05e9\u05dc\u05d5\u05dd" in text
@@ -539,7 +538,7 @@ def test_table_shows_since_when_a_claim_deviates() -> None:
 
 def last_lines(run: Path, rows: Sequence[ScenarioVerdict], **facts: Json) -> list[str]:
     """Return the last lines of the output of a run with these verdicts."""
-    return list(finish.summary(tell(run, rows, replace(FACTS, **facts))))
+    return list(closing_lines(tell(run, rows, replace(FACTS, **facts))))
 
 
 def test_deviating_claim_shows_reason_window_history_and_scenarios(tmp_path: Path) -> None:
@@ -627,7 +626,7 @@ def test_many_deviating_claims_are_listed_in_a_few_lines_each(tmp_path: Path) ->
 
 def test_non_upstream_settings_are_listed_on_request(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", [], replace(FACTS, settings=SETTINGS))
-    assert {f"  {setting}" for setting in SETTINGS} <= set(finish.settings(run))
+    assert {f"  {setting}" for setting in SETTINGS} <= set(settings(run))
 
 
 def summary(run: Path) -> str:
@@ -650,7 +649,7 @@ def test_long_lists_of_the_summary_are_cut(tmp_path: Path) -> None:
 
 
 def of(run: Path) -> ET.Element:
-    return ET.fromstring(junit.render(digest.read(run, CLAIMS)))  # noqa: S314
+    return ET.fromstring(tables.junit_xml(digest.read(run, CLAIMS)))  # noqa: S314
 
 
 def counts(element: ET.Element) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from nodeproof.faults import Fault
-from nodeproof.faults.replace_file import ReplaceFile
+from nodeproof.faults.settings import ReplaceFile
 from nodeproof.faults.units import KubeProxy, UnitDown
 from nodeproof.machines.machine import CommandResult, Machine, MachineError
 from nodeproof.safety import injector

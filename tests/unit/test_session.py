@@ -50,12 +50,11 @@ from nodeproof.scenario import (
     partition as partition_fault,
 )
 from nodeproof.scenario import swap as paging
-from nodeproof.scenario.expectations import Expectation
-from nodeproof.scenario.lab import check_not_due, check_still_to_come
-from nodeproof.scenario.node import Node
+from nodeproof.scenario.lab import Expectation, Node, check_not_due, check_still_to_come
 from nodeproof.scenario.sources import audit
 from nodeproof.session import markers
 from nodeproof.session.judging import close
+from nodeproof.session.markers import claim_ids
 from nodeproof.session.options import Options
 from nodeproof.session.provider import (
     LabOpener,
@@ -66,7 +65,6 @@ from nodeproof.session.provider import (
     SharedZone,
     WorkerLab,
 )
-from nodeproof.session.scenario_source import claim_ids
 from nodeproof.session.sharing import Retries, Retry, SharedLab, Throttle
 from tests import conftest
 from tests.conftest import GIB, pytest_xdist_auto_num_workers

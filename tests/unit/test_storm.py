@@ -46,17 +46,20 @@ from nodeproof.model.schedule import (
     subset,
 )
 from nodeproof.model.verdict import Outcome, Verdict
+from nodeproof.report import digest
 from nodeproof.report.rundir import write_json
-from nodeproof.session.shrink import (
+from nodeproof.session.storm import (
+    COVERAGE,
+    FILE,
     Deviation,
+    coverage_summary,
     guesses,
+    read_coverage,
     read_deviation,
-    read_outcome,
     repeat,
     scenario_text,
     shrink_deviation,
 )
-from nodeproof.session.storm import COVERAGE, FILE, coverage_summary, read_coverage
 from tests.unit.histories import (
     GRACE_S,
     NAMESPACE,
@@ -831,7 +834,7 @@ def test_run_without_a_storm_is_refused(tmp_path: Path) -> None:
 
 
 def test_run_that_was_not_judged_is_unproven(tmp_path: Path) -> None:
-    assert read_outcome(tmp_path, "storm.recovers") == "unproven"
+    assert digest.outcome_in(tmp_path, "storm.recovers") == "unproven"
 
 
 def test_scenario_has_the_schedule_and_needs_no_option() -> None:
@@ -854,7 +857,7 @@ def test_run_whose_storm_conforms_is_refused(tmp_path: Path) -> None:
 
 
 def test_outcome_is_that_of_the_invariant(tmp_path: Path) -> None:
-    assert read_outcome(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
+    assert digest.outcome_in(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
 
 
 def test_repetitions_that_prove_nothing_do_not_count() -> None:

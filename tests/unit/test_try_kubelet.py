@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeproof.actions import nodes
-from nodeproof.actions.action import ActionContext
+from nodeproof import actions
+from nodeproof.actions import ActionContext, try_kubelet
 from nodeproof.model.problem import Problem
 from tests.fakes import Local, executable, fake_lab
 
@@ -20,8 +20,8 @@ RUNS_ON = "exec sleep 60"
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the times of a trial."""
-    monkeypatch.setattr(nodes, "_STARTS_S", 3)
-    monkeypatch.setattr(nodes, "_RUNS_S", 1)
+    monkeypatch.setattr(actions, "_STARTS_S", 3)
+    monkeypatch.setattr(actions, "_RUNS_S", 1)
 
 
 def trial(folder: Path, script: str) -> object:
@@ -36,7 +36,7 @@ def trial(folder: Path, script: str) -> object:
             "kind.is_hollow": True,
         }
     )
-    action = nodes.try_kubelet(NODE, "--x=y", maxPods=9)
+    action = try_kubelet(NODE, "--x=y", maxPods=9)
     try:
         return action.do(ActionContext(lab, None, lambda _node: None)).value
     finally:

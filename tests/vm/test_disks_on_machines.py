@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pods
-from nodeproof.faults.volumes import DISKS, DRIVER, handle
+from nodeproof.faults.providers import DISKS, DRIVER, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import Json

@@ -223,7 +223,7 @@ class Api:
         except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
             if method != "GET" or not _is_closed_without_answer(error):
                 raise ApiError(0, f"{method} {url}: {error}") from error
-        # The server closed an idle connection. Go's net/http, too, sends a read again on a new one.
+        # The server or its balancer closed an idle connection. Go's net/http, too, sends a read again.
         self.close()
         try:
             return send()  # type: ignore[no-any-return]

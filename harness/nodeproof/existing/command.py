@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from nodeproof import terminal
 from nodeproof.cluster import resources
@@ -16,10 +15,10 @@ from nodeproof.cluster.api import ApiError
 from nodeproof.existing import marks
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.marks import ANNOTATION, NOT_MARKED, Mark
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report.plain import aligned
 
-Json = Any
 _CLIENT = "nodeproof-mark"
 _RIGHTS = "get on namespaces, and list and patch on nodes"
 _DEFAULT = timedelta(hours=8)

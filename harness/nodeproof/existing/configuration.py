@@ -1,23 +1,277 @@
-"""The running configuration of an existing cluster, as far as its API shows it."""
+"""The running configuration of an existing cluster, as far as its API shows it.
+
+Tolerations come from a dry run of a pod. A static pod's flags are in its mirror pod (kubeadm, RKE2), those of
+k3s and RKE2 in an annotation of their Nodes. A flag that is not there has the default of the version, by the
+constants of the catalogue.
+"""
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import contextlib
+import json
+import re
+import time
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from nodeproof import catalogue
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz, read_fields
-from nodeproof.cluster.resources import WATCHED
-from nodeproof.existing import settings
-from nodeproof.existing.settings import API_SERVER, KUBELET, MANAGER, Evidence
+from nodeproof.cluster.resources import WATCHED, pods
 from nodeproof.model.claim import Claim
-from nodeproof.model.cluster import Calibration, Configuration
-from nodeproof.model.formula import SYMBOLS
+from nodeproof.model.cluster import NOT_READY, UNREACHABLE, Calibration, Configuration, flags_of
+from nodeproof.model.formula import SYMBOLS, field_at
+from nodeproof.model.judgment import Observation
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
+from nodeproof.model.quantity import duration_s
 
-Json = Any
+Node = Mapping[str, Json]
+Flags = Mapping[str, Mapping[str, str]]
+"""Flags of the instances of a component, by their source."""
+API_SERVER, MANAGER, KUBELET = "kube-apiserver", "kube-controller-manager", "kubelet"
+CONTROL_PLANE = "kube-system"
+MIRROR = "kubernetes.io/config.mirror"
+NODE_ARGUMENTS = ("k3s.io/node-args", "rke2.io/node-args")
+_OF_MANAGER: Mapping[str, str] = {
+    "node-monitor-grace-period": "",
+    "node-monitor-period": "",
+    "node-startup-grace-period": "60s",
+    "node-eviction-rate": "",
+    "secondary-node-eviction-rate": "",
+    "unhealthy-zone-threshold": "0.55",
+    "large-cluster-size-threshold": "50",
+}
+"""Flags of the node controller; the default of those that the catalogue has no constant for
+(pkg/controller/nodelifecycle/config/v1alpha1/defaults.go).
+"""
+OF_KUBELET = (
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
+    "shutdownGracePeriodByPodPriority",
+    "nodeStatusUpdateFrequency",
+    "nodeStatusReportFrequency",
+    "failSwapOn",
+    "memorySwap.swapBehavior",
+    "systemReserved",
+    "kubeReserved",
+)
+"""Fields of a kubelet's configuration."""
+_ARGUMENTS = re.compile(r"--(kube-apiserver|kube-controller-manager|kubelet)-arg(?:=(.*))?")
+NAMESPACE = "default"
+_CONTAINER = {
+    "name": "main",
+    "image": "registry.k8s.io/pause:3.10",
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+POD: Json = {
+    "metadata": {"generateName": "nodeproof-audit-"},
+    "spec": {
+        "containers": [_CONTAINER],
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    },
+}
+"""A pod that Pod Security's strictest level admits; it is never stored."""
+
+
+@dataclass(frozen=True)
+class Tolerations:
+    """Toleration seconds of a new pod (None where it tolerates for ever, or not at all), or why unknown."""
+
+    seconds: Mapping[str, float | None] | None
+    reason: str = ""
+    requested_t: float = 0.0
+    """When the dry run was requested (s, monotonic)."""
+
+    @property
+    def observation(self) -> Observation | None:
+        """The observation of the dry run, unless it was refused."""
+        if self.seconds is None:
+            return None
+        return Observation("default tolerations", "tolerations", "a new pod", self.seconds)
+
+
+def read_tolerations(api: Api) -> Tolerations:
+    """Read the tolerations of a new pod by a server-side dry run."""
+    requested_t = time.monotonic()
+    try:
+        pod = api.dry_run(pods(NAMESPACE), POD)
+    except ApiError as error:
+        return Tolerations(None, f"the dry run of a pod was refused: {error}")
+    seconds = {
+        entry.get("key"): entry.get("tolerationSeconds") for entry in pod["spec"].get("tolerations") or ()
+    }
+    by_taint = {"NotReady": seconds.get(NOT_READY), "Unreachable": seconds.get(UNREACHABLE)}
+    return Tolerations(by_taint, requested_t=requested_t)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and its source; the value is empty if it is unknown, and the source says why."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the API shows of settings."""
+
+    nodes: Sequence[Node]
+    leases: Sequence[Json]
+    tolerations: Tolerations
+    static_pods: Sequence[Json] = ()
+    unread: str = ""
+    """Why the static pods are unknown."""
+    kubelets: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    """The configuration of each node's kubelet, as far as it was read."""
+    unread_kubelets: str = "/configz of a kubelet needs --allow-nodes-proxy"
+
+    def flags(self, component: str) -> Flags:
+        """Return the flags of each instance of a component of the control plane."""
+        instances: dict[str, Mapping[str, str]] = {}
+        for pod in self.static_pods:
+            for container in pod["spec"]["containers"]:
+                argv = [*(container.get("command") or ()), *(container.get("args") or ())]
+                if _is_command_of(component, container["name"], argv):
+                    flags = {name.replace("_", "-"): text for name, text in flags_of(argv).items()}
+                    instances[f"pod {pod['metadata']['name']}"] = flags
+        for node in self.nodes:
+            annotations = node["metadata"].get("annotations") or {}
+            for key in NODE_ARGUMENTS:
+                arguments = _arguments(annotations.get(key, ""))
+                if arguments[:1] == ["server"]:
+                    source = f"{key} of {node['metadata']['name']}"
+                    instances.setdefault(source, flags_of(list(_passed_on(arguments, component))))
+        return instances
+
+
+def read_evidence(
+    api: Api, nodes: Sequence[Node], leases: Sequence[Json], tolerations: Tolerations, *, configz: bool
+) -> Evidence:
+    """Read what the API shows; with `configz` also each kubelet's configuration, by the right nodes/proxy."""
+    unread, mirrors = "", []
+    try:
+        items = api.get(pods(CONTROL_PLANE), {"labelSelector": "tier=control-plane"})["items"]
+        mirrors = [pod for pod in items if MIRROR in (pod["metadata"].get("annotations") or {})]
+        unread = "" if mirrors else "no mirror pod of the control plane, and no annotation of k3s or RKE2"
+    except ApiError as error:
+        unread = f"pods in {CONTROL_PLANE}: {error}"
+    if not configz:
+        return Evidence(nodes, leases, tolerations, mirrors, unread)
+    kubelets, reason = {}, "no kubelet answered"
+    for node in nodes:
+        name = str(node["metadata"]["name"])
+        try:
+            kubelets[name] = kubelet_configz(api, name)
+        except ApiError as error:
+            reason = f"/configz: {error}"
+    return Evidence(nodes, leases, tolerations, mirrors, unread, kubelets, reason)
+
+
+def _is_command_of(component: str, container: str, argv: Sequence[str]) -> bool:
+    """Return whether a container's command line is a component's own; a wrapper hides its flags."""
+    if not argv:
+        return False
+    is_named = container == component and argv[0].startswith("-")
+    return is_named or argv[0].rpartition("/")[2] == component
+
+
+def _arguments(text: str) -> list[str]:
+    with contextlib.suppress(ValueError):
+        arguments = json.loads(text)
+        return [str(argument) for argument in arguments] if isinstance(arguments, list) else []
+    return []
+
+
+def _passed_on(arguments: Sequence[str], component: str) -> Iterator[str]:
+    """Yield the flags that a k3s or RKE2 server passes to a component (`--kubelet-arg=max-pods=50`)."""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        match = _ARGUMENTS.fullmatch(argument)
+        if match and match[1] == component:
+            yield f"--{(match[2] if match[2] is not None else following).removeprefix('--')}"
+
+
+def settings_of(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Setting]:
+    """Yield the settings that decide how a cluster treats its nodes."""
+    for flag in _OF_MANAGER:
+        yield _of_flag(evidence, flag, _default_of(flag, claims, version), version)
+    yield from _of_tolerations(evidence.tolerations)
+    durations = [lease["spec"].get("leaseDurationSeconds") for lease in evidence.leases]
+    yield Setting("nodeLeaseDurationSeconds", _counted(durations), "Leases")
+    for name in OF_KUBELET:
+        configured = [_field(name, configuration) for configuration in evidence.kubelets.values()]
+        value = _counted(configured)
+        yield Setting(f"{KUBELET} {name}", value, "/configz" if value else evidence.unread_kubelets)
+    yield Setting("swap of the machines (bytes)", _counted(map(swap_bytes, evidence.nodes)), "Nodes")
+
+
+def _of_flag(evidence: Evidence, flag: str, default: str, version: str) -> Setting:
+    instances, name = evidence.flags(MANAGER), f"{MANAGER} {flag}"
+    if not instances:
+        return Setting(name, "", evidence.unread or f"no static pod of {MANAGER}")
+    set_in = [source for source, flags in instances.items() if flag in flags]
+    values = dict.fromkeys(flags.get(flag, default) for flags in instances.values())
+    sources = set_in if len(set_in) == len(instances) else [*set_in, f"default of {version}"]
+    return Setting(name, ", ".join(values), ", ".join(sources))
+
+
+def _default_of(flag: str, claims: Mapping[str, Claim], version: str) -> str:
+    """Return the default of a flag of the node controller in this version."""
+    if _OF_MANAGER[flag]:
+        return _OF_MANAGER[flag]
+    constant = next(
+        entry
+        for claim in claims.values()
+        for entry in claim.constants
+        if (entry.component, entry.flag) == (MANAGER, flag)
+    )
+    return f"{constant.at(version):g}{'s' if constant.unit == 's' else ''}"
+
+
+def _of_tolerations(tolerations: Tolerations) -> Iterator[Setting]:
+    for taint in ("NotReady", "Unreachable"):
+        name = f"default toleration of {taint} (s)"
+        if tolerations.seconds is None:
+            yield Setting(name, "", tolerations.reason)
+        else:
+            seconds = tolerations.seconds[taint]
+            yield Setting(name, "none" if seconds is None else f"{seconds:g}", "dry run of a pod")
+
+
+def numbers(evidence: Evidence, flag: str, claims: Mapping[str, Claim], version: str) -> set[float]:
+    """Return the values (s, or 1/s) of a flag of the controller managers; empty if they are unknown."""
+    default, values = _default_of(flag, claims, version), set()
+    for flags in evidence.flags(MANAGER).values():
+        text = flags.get(flag, default)
+        with contextlib.suppress(ValueError):
+            values.add(float(text) if text.replace(".", "").isdecimal() else duration_s(text))
+    return values
+
+
+def swap_bytes(node: Node) -> int | None:
+    """Return the swap that a Node reports (bytes)."""
+    swap = node["status"].get("nodeInfo", {}).get("swap") or {}
+    return swap.get("capacity")
+
+
+def _field(name: str, configuration: Mapping[str, Json]) -> Json:
+    with contextlib.suppress(KeyError):
+        return field_at(name, configuration)
+    return None
+
+
+def _counted(values: Iterable[Json]) -> str:
+    """Return the values with how many objects have each, the most frequent first; empty without any."""
+    texts = [json.dumps(value) if isinstance(value, dict | list | bool) else str(value) for value in values]
+    counts = Counter("none" if text == "None" else text for text in texts).most_common()
+    return counts[0][0] if len(counts) == 1 else ", ".join(f"{text} ({count})" for text, count in counts)
+
+
 _FLAGS: Mapping[str, str] = {
     "G": "node-monitor-grace-period",
     "P": "node-monitor-period",
@@ -56,7 +310,7 @@ def read_configuration(
         Problem: The API does not show a setting that windows need.
     """
     nodes = api.get(WATCHED["nodes"])["items"]
-    evidence = settings.read(api, nodes, (), settings.read_tolerations(api), configz=False)
+    evidence = read_evidence(api, nodes, (), read_tolerations(api), configz=False)
     claims = catalogue.load()
     reported = {
         MANAGER: manager_settings(evidence, claims, version, where),
@@ -92,7 +346,7 @@ def manager_settings(
     """
     groups: dict[str, dict[str, float]] = {}
     for symbol, flag in _FLAGS.items():
-        values = settings.numbers(evidence, flag, claims, version)
+        values = numbers(evidence, flag, claims, version)
         if len(values) != 1:
             differing = f"the controller managers have {sorted(values)}"
             hidden = "no command line of a controller manager is seen"

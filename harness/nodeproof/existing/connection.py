@@ -1,23 +1,219 @@
-"""The cluster of an inventory, connected as kubectl connects."""
+"""An existing cluster, reached with a kubeconfig as kubectl reaches it: of an option or of an inventory."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+import urllib3
+import yaml
+from kubernetes.client import ApiClient
+from kubernetes.config import ConfigException, new_client_from_config
+from kubernetes.config.kube_config import KubeConfigMerger
+
 from nodeproof import terminal
-from nodeproof.cluster import kubeconfig
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import Access, PacedApi
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.existing import inventory, marks
 from nodeproof.existing.inventory import Inventory
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
+DEFAULT_KUBECONFIG = "~/.kube/config"
+REQUESTS_PER_S = 20.0
+
+
+@dataclass(frozen=True)
+class Access:
+    """A context of a kubeconfig, its server and its user, and a client with the user's credentials."""
+
+    context: str
+    server: str
+    user: str
+    client: ApiClient
+
+
+def kubeconfig_paths(option: str) -> str:
+    """Return the kubeconfig files that kubectl would read, separated as in KUBECONFIG."""
+    return option or os.environ.get("KUBECONFIG", "") or DEFAULT_KUBECONFIG
+
+
+def load_kubeconfig(option: str, context: str) -> Access:
+    """Load a context of the kubeconfig that `option`, KUBECONFIG or the default names.
+
+    An exec plugin runs with this process's environment. Without `context` the current one of the first file
+    that has one counts, as with kubectl.
+
+    Raises:
+        Problem: No file or context exists, a file is malformed, or it gives no credentials.
+    """
+    paths = kubeconfig_paths(option)
+    try:
+        with _errors_logged() as errors:
+            files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
+            name = context or _current_context(files)
+            user = _user(files, name, paths)
+            path, credentials = _entry_of(files, user)
+            client = new_client_from_config(config_file=paths, context=name)
+    except (
+        ConfigException,
+        yaml.YAMLError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        message = " ".join(str(error).split())
+        raise Problem(f"the kubeconfig cannot be used: {message}", paths, "try it with kubectl") from error
+    if errors:
+        raise Problem(f"no credentials: {errors[0]}", f"user {user}", "try it with kubectl")
+    if "tokenFile" in credentials:
+        _read_token_at_each_request(client, path.parent / credentials["tokenFile"])
+    return Access(name, str(client.configuration.host), user, client)
+
+
+def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
+    """Return the current context of the first file that has one; the Kubernetes client takes the last.
+
+    Raises:
+        ConfigException: There is none.
+    """
+    if not files:
+        raise ConfigException("there is no such file")
+    name = next(
+        (content["current-context"] for content in files.values() if content.get("current-context")), ""
+    )
+    if not name:
+        raise ConfigException("it has no current-context; name one with --context")
+    return str(name)
+
+
+def _user(files: Mapping[str, Mapping[str, Json]], context: str, paths: str) -> str:
+    """Return the user of a context, empty for none. Raises Problem if there is no such context."""
+    users: dict[str, str] = {}
+    for content in files.values():
+        for entry in content.get("contexts") or ():
+            users.setdefault(str(entry["name"]), str(entry["context"].get("user", "")))
+    if context not in users:
+        choices = ", ".join(sorted(users)) or "none"
+        raise Problem(f"no context {context!r}", paths, f"choose one with --context: {choices}")
+    return users[context]
+
+
+def _entry_of(files: Mapping[str, Mapping[str, Json]], user: str) -> tuple[Path, Mapping[str, Json]]:
+    """Return the first file that has a user, and the user's credentials there; empty for no user.
+
+    Raises:
+        Problem: The user acts as another one: the Kubernetes client would act as the user itself.
+    """
+    for path, content in files.items():
+        for entry in content.get("users") or ():
+            if entry["name"] != user:
+                continue
+            credentials: Mapping[str, Json] = entry["user"] or {}
+            if any(str(key).startswith("as") for key in credentials):
+                step = "use a context whose user has credentials of its own"
+                raise Problem(f"user {user} impersonates another one (as)", path, step)
+            return Path(path), credentials
+    return Path(), {}
+
+
+@contextmanager
+def _errors_logged() -> Iterator[list[str]]:
+    """Collect what the Kubernetes client logs as errors: it does not raise if an exec plugin fails."""
+    errors: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: errors.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield errors
+    finally:
+        root.removeHandler(handler)
+
+
+def _read_token_at_each_request(client: ApiClient, path: Path) -> None:
+    """Use the present token of a file; the client would read it once, with its line break."""
+
+    def read(configuration: Any) -> None:
+        try:
+            configuration.api_key["BearerToken"] = f"Bearer {path.read_text().strip()}"
+        except OSError as error:
+            raise Problem(f"the token cannot be read: {error}", str(path), "try it with kubectl") from error
+
+    client.configuration.refresh_api_key_hook = read
+
+
+class Pace:
+    """Limits requests to a rate, over all threads."""
+
+    def __init__(self, per_s: float) -> None:
+        self._period_s = 1.0 / per_s
+        self._next_t = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Wait for the next turn."""
+        with self._lock:
+            now_t = time.monotonic()
+            turn_t = max(now_t, self._next_t)
+            self._next_t = turn_t + self._period_s
+        threading.Event().wait(turn_t - now_t)
+
+
+class PacedApi(Api):
+    """API server of an existing cluster: at most `per_s` requests per second, and watches with bookmarks.
+
+    Raises:
+        Problem: The kubeconfig disables the verification of the server's certificate.
+    """
+
+    def __init__(
+        self, access: Access, user_agent: str = "nodeproof-audit", per_s: float = REQUESTS_PER_S
+    ) -> None:
+        self._user_agent = user_agent
+        self._use(access.client, f"context {access.context}")
+        self._pace = Pace(per_s)
+        self.wall_offset_s = 0.0
+        """The server's wall clock minus this host's monotonic clock (s), or up to 1 s less; 0 if unknown."""
+
+    def watch_for(self, seconds: int) -> None:
+        """Let each later watch last this long (s); it has a bookmark 2 s before its end.
+
+        Source: k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go (nextBookmarkTime).
+        """
+        self.watch_options = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+
+    def _open(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
+    ) -> urllib3.BaseHTTPResponse:
+        self._pace.wait()
+        request_headers = {"User-Agent": self._user_agent, **headers}
+        response = super()._open(method, url, body, request_headers, read_timeout_s)
+        offset_s = wall_offset_s(response.headers.get("Date", ""), time.monotonic())
+        self.wall_offset_s = max(self.wall_offset_s, offset_s)
+        return response
+
+
+def wall_offset_s(date: str, received_t: float) -> float:
+    """Return the offset of a server's wall clock (s) that its header `Date`, in whole seconds, shows.
+
+    The header was received at `received_t` (s, monotonic). Without one the offset is 0.
+    """
+    try:
+        return parsedate_to_datetime(date).timestamp() - received_t
+    except ValueError:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +231,7 @@ class ConnectedCluster:
 
 @contextlib.contextmanager
 def connected(
-    path: Path, user_agent: str, rights: str, per_s: float = kubeconfig.REQUESTS_PER_S
+    path: Path, user_agent: str, rights: str, per_s: float = REQUESTS_PER_S
 ) -> Iterator[ConnectedCluster]:
     """Connect to the cluster of an inventory file.
 
@@ -50,7 +246,7 @@ def connected(
             does not answer.
     """
     content = inventory.read(path)
-    access = kubeconfig.load(content.cluster.kubeconfig, content.cluster.context)
+    access = load_kubeconfig(content.cluster.kubeconfig, content.cluster.context)
     terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
     with contextlib.closing(PacedApi(access, user_agent, per_s)) as api:
         try:

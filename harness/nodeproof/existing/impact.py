@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from nodeproof.checks.invariants import FOR_EVER, unreachable_toleration_s
 from nodeproof.existing import inspection, marks
 from nodeproof.existing.inspection import Inspection
 from nodeproof.existing.inventory import Inventory
 from nodeproof.model.cluster import condition_status, is_ready
+from nodeproof.model.pattern import Json
 
-Json = Any
 ENDS_PODS = frozenset({"called-off-shutdown", "link-down", "power-off", "reset"})
 """Faults that end all pods of the node, or cut them off, at once.
 

@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from jsonschema import Draft202012Validator, ValidationError
 
 from nodeproof import catalogue
 from nodeproof.catalogue import Document, Place
-from nodeproof.existing import abort, alerts, hours
+from nodeproof.existing import abort, conditions
 from nodeproof.existing.abort import Abort
-from nodeproof.existing.alerts import Alerts
-from nodeproof.existing.hours import Hours
+from nodeproof.existing.conditions import Alerts, Hours
 from nodeproof.model import redact
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-Json = Any
 POWER_FAULTS = frozenset({"power-off", "reset"})
 """Faults that need a power driver."""
 _SCHEMA = Path(__file__).with_name("inventory.schema.json")
@@ -29,8 +28,8 @@ _COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "comma
 """The keys that may stand beside the key of each kind of power driver."""
 _GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
     "abort": abort.errors,
-    "alerts": alerts.errors,
-    "hours": hours.errors,
+    "alerts": conditions.alert_errors,
+    "hours": conditions.hours_errors,
 }
 """Checks of the entries about guards, beyond the schema."""
 _KEY_MESSAGES = frozenset({"required", "enum"})
@@ -265,8 +264,8 @@ def _inventory(content: Json, path: Path) -> Inventory:
         AnsibleHosts(_resolved(hosts["ansible"], folder), hosts["group"]) if hosts else None,
         {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
         abort.parse(content.get("abort")),
-        hours.parse(content.get("hours")),
-        alerts.parse(content.get("alerts")),
+        conditions.parse_hours(content.get("hours")),
+        conditions.parse_alerts(content.get("alerts")),
     )
 
 

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from nodeproof.existing.inventory import Inventory
+from nodeproof.model.pattern import Json
 
-Json = Any
 ANNOTATION = "nodeproof.dev/may-be-harmed"
 _CONTROL_PLANE_KEYS = frozenset({"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"})
 """Labels and taints of control-plane nodes (kubernetes.io/docs/reference/labels-annotations-taints)."""

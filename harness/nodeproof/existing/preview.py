@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from nodeproof import terminal
 from nodeproof.cluster.api import Api, ApiError
@@ -15,10 +14,10 @@ from nodeproof.existing import impact, inspection
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.impact import Impact, State, full_name
 from nodeproof.existing.inventory import Inventory
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report.plain import counted, wrapped
 
-Json = Any
 _RIGHTS = (
     "get on namespaces, persistentvolumeclaims and persistentvolumes, list on nodes, pods and "
     "poddisruptionbudgets, and create on pods/eviction for dry runs"

@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
 from nodeproof import proc
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError
 
-Json = Any
 _MOST_BYTES = 10_000_000
 _LONGEST = 300
 """Characters of an error or an output that a reason quotes."""

@@ -22,7 +22,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict, worst
-from nodeproof.report import digest, files, rundir, sections
+from nodeproof.report import digest, plain, rundir
 from nodeproof.report.digest import Digest
 
 RESULTS = "allure-results"
@@ -42,10 +42,10 @@ _STATUSES = {"conforms": "passed", "deviates": "failed", "unproven": "broken"}
 def labels(nodeid: str, claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tuple[str, str]]:
     """Yield name and value of the labels of a scenario with these claims, known to the catalogue or not."""
     claims = sorted(set(claims))
-    headings = dict.fromkeys(sections.section_of(claim).title for claim in claims)
+    headings = dict.fromkeys(plain.section_of(claim).title for claim in claims)
     yield from (("epic", heading) for heading in headings)
-    yield from (("feature", sections.feature(claim, catalogue.get(claim))) for claim in claims)
-    yield "story", sections.title(nodeid)
+    yield from (("feature", plain.feature(claim, catalogue.get(claim))) for claim in claims)
+    yield "story", plain.title(nodeid)
     yield SCENARIO, nodeid
     yield from (("claim", claim) for claim in claims)
 
@@ -57,7 +57,7 @@ def links(claims: Iterable[str], catalogue: Mapping[str, Claim]) -> Iterator[tup
     Allure shows no link with a relative address, so none leads to the judged page.
     """
     claims = sorted(set(claims))
-    for section in dict.fromkeys(map(sections.section_of, claims)):
+    for section in dict.fromkeys(map(plain.section_of, claims)):
         if section.address:
             yield section.address, f"Kubernetes: {section.title}"
     bugs = (catalogue[claim].reported for claim in claims if claim in catalogue)
@@ -103,7 +103,7 @@ def new_result(
     at_ms, claims = int(at_s * 1000), sorted(set(claims))
     return {
         "uuid": str(uuid.uuid4()),
-        "name": sections.title(nodeid),
+        "name": plain.title(nodeid),
         "fullName": nodeid,
         "status": status,
         "statusDetails": {"message": message} if message else {},
@@ -167,7 +167,7 @@ def path_of(run: Path, result: Mapping[str, Json]) -> Path:
 def last_results(folder: Path) -> Mapping[str, tuple[Path, Json]]:
     """Return file and content of the result of each scenario's last try, by node id."""
     results = []
-    for path in files.entries(folder):
+    for path in rundir.entries(folder):
         if not path.name.endswith("-result.json"):
             continue
         with contextlib.suppress(Problem, AttributeError, KeyError, TypeError, ValueError):

@@ -9,19 +9,7 @@ from pathlib import Path
 from nodeproof import catalogue
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import (
-    comparison,
-    digest,
-    files,
-    junit,
-    merge,
-    openmetrics,
-    page,
-    publish,
-    recheck,
-    site,
-    tables,
-)
+from nodeproof.report import comparison, digest, merge, page, publish, recheck, rundir, site, tables
 from nodeproof.report.digest import Digest
 from nodeproof.report.plain import encodable
 from nodeproof.terminal import document, put, say
@@ -29,10 +17,10 @@ from nodeproof.terminal import document, put, say
 
 def _put(text: str, place: str) -> None:
     """Print a text, or write it into a file and print where that is."""
-    if place == files.STANDARD_OUTPUT:
+    if place == rundir.STANDARD_OUTPUT:
         document(f"{encodable(text.rstrip())}\n")
     else:
-        put(str(files.write_report(Path(place), text)))
+        put(str(rundir.write_report(Path(place), text)))
 
 
 def _claims(arguments: argparse.Namespace) -> Mapping[str, Claim]:
@@ -63,7 +51,7 @@ def recheck_run(arguments: argparse.Namespace) -> int:
         except Problem as problem:
             say(f"no Allure site, the rest is done: {problem.line}")
     say(f"the page, judged again: {run.run / 'site' / page.FILE}")
-    say(f"JUnit XML: {run.run / junit.FILE}")
+    say(f"JUnit XML: {run.run / tables.JUNIT_FILE}")
     broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
     required = digest.named_claims(facts)
     return digest.exit_code(run.rows, required, facts.selected, broken_off, is_whole=run.is_whole)
@@ -109,7 +97,7 @@ def write_page(arguments: argparse.Namespace) -> int:
 
 def write_junit(arguments: argparse.Namespace) -> int:
     """Print or write a run's verdicts as JUnit XML."""
-    _put(junit.render(digest.read(arguments.run_folder, _claims(arguments))), arguments.output)
+    _put(tables.junit_xml(digest.read(arguments.run_folder, _claims(arguments))), arguments.output)
     return 0
 
 
@@ -139,7 +127,7 @@ def summarize(arguments: argparse.Namespace) -> int:
     """Print runs in Markdown, one after the other, or write them as OpenMetrics."""
     runs = _read_runs(arguments)
     if arguments.openmetrics:
-        put(str(files.write_report(arguments.openmetrics, openmetrics.render(runs))))
+        put(str(rundir.write_report(arguments.openmetrics, tables.open_metrics(runs))))
         return 0
     for run in runs:
         document(f"{tables.summary(run)}\n")

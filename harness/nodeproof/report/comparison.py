@@ -24,11 +24,10 @@ from nodeproof.model.overrides import without_source
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
-from nodeproof.report import digest, files, page, rundir
+from nodeproof.report import digest, page, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.page import render_template
-from nodeproof.report.plain import COLUMNS, LONG, aligned, on_terminal, wrapped
-from nodeproof.report.sections import SECTIONS, Section
+from nodeproof.report.plain import COLUMNS, LONG, SECTIONS, Section, aligned, on_terminal, wrapped
 
 Key = tuple[str, str]
 """A component, and the path of a setting in what it reports."""
@@ -377,7 +376,7 @@ def _describe_default(setting: Setting, version: str) -> str:
 def _read_reported(run: Digest, keys: Iterable[Key]) -> Reported:
     """Read every scenario's configuration; one that cannot be read reports nothing."""
     by_scenario = {}
-    for folder in files.entries(run.run / "scenarios"):
+    for folder in rundir.entries(run.run / "scenarios"):
         with contextlib.suppress(Problem, KeyError, TypeError):
             reported = rundir.read_json(folder / "configuration.json")["reported"]
             values = {key: _reported_value(reported, *key) for key in keys}

@@ -15,12 +15,11 @@ from typing import Literal
 from nodeproof.model.claim import CONTRARY, MOVED, Claim
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.model.verdict import Measured, Verdict
+from nodeproof.model.verdict import Measured, Outcome, Verdict
 from nodeproof.report import recovery, rundir
-from nodeproof.report.plain import counted, duration
+from nodeproof.report.plain import Section, counted, duration, sections
 from nodeproof.report.recovery import Cell
 from nodeproof.report.rundir import Row, RunFacts, StoredRun
-from nodeproof.report.sections import Section, sections
 
 State = Literal["deviates", "open", "known", "skipped", "conforms", "silent"]
 """A claim's state in a run: `open` should have been proven and was not, `known` deviates as reported,
@@ -170,6 +169,16 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
         if claim not in worst or _rank_across_scenarios(row) < _rank_across_scenarios(worst[claim]):
             worst[claim] = row
     return worst
+
+
+def outcome_in(run: Path, claim: str) -> Outcome:
+    """Return the outcome of a claim in a run's folder; `unproven` if it was not judged."""
+    try:
+        row = worst_by_claim(rundir.read_verdicts(run)).get(claim)
+    except Problem:
+        return "unproven"
+    outcome: Outcome = row["verdict"] if row else "unproven"
+    return outcome
 
 
 def _rank_across_scenarios(row: Row) -> int:

@@ -16,10 +16,10 @@ from statistics import median
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.overrides import suffix
+from nodeproof.model.plan import Shard
 from nodeproof.model.problem import Problem
-from nodeproof.model.shard import Shard
 from nodeproof.model.verdict import unproven
-from nodeproof.report import allure, files, rundir
+from nodeproof.report import allure, rundir
 from nodeproof.report.rundir import Row, RunFacts, StoredRun
 
 _APART = timedelta(hours=12)
@@ -223,25 +223,25 @@ def _gaps(
 def _link(part: ShardRun, into: Path) -> None:
     """Link the files of a shard; labs of two machines may have the same name."""
     folder = part.run.folder
-    for path in files.entries(folder / "scenarios"):
+    for path in rundir.entries(folder / "scenarios"):
         is_lost = f"scenarios/{path.name}" in part.run.problems
-        files.link(path, into / "scenarios" / path.name, {"judgments.json"} if is_lost else ())
-    for path in files.entries(folder / "labs"):
+        rundir.link(path, into / "scenarios" / path.name, {"judgments.json"} if is_lost else ())
+    for path in rundir.entries(folder / "labs"):
         # Other files are locks of its workers.
         if path.is_dir() or path.suffix == ".json":
             target = into / "labs" / path.name
             if target.exists():
                 target = target.with_name(f"{path.stem}-shard-{part.shard.number}{path.suffix}")
-            files.link(path, target)
+            rundir.link(path, target)
     for name in (rundir.TOO_LOADED, rundir.FIELDS, allure.RESULTS):
-        files.link(folder / name, into / name)
+        rundir.link(folder / name, into / name)
 
 
 def _merge_times(shards: Sequence[ShardRun]) -> Mapping[str, float]:
     """Return how long scenarios took, by which a next run may be divided; the median of several values."""
     times: dict[str, list[float]] = {}
     for part in shards:
-        for name, duration_s in rundir.read_times(part.run.folder).items():
+        for name, duration_s in rundir.read_times(part.run.folder / rundir.TIMES).items():
             times.setdefault(name, []).append(duration_s)
     return {name: median(durations_s) for name, durations_s in times.items()}
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from nodeproof.model.claim import Claim
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, files, plain, recovery, sections
+from nodeproof.report import allure, digest, plain, recovery, rundir
 from nodeproof.report.digest import Digest
 
 FILE = "page.html"
@@ -33,12 +33,12 @@ def write(run: Path, claims: Mapping[str, Claim]) -> Path:
     shown = digest.read(run, claims)
     site = shown.run / "site"
     try:
-        files.make_folder(site)
+        rundir.make_folder(site)
     except OSError as error:
         raise Problem(
             "the page cannot be written", str(site), "make the run's folder writable", str(error)
         ) from error
-    return files.write_report(site / FILE, render(shown))
+    return rundir.write_report(site / FILE, render(shown))
 
 
 def render(run: Digest) -> str:
@@ -75,8 +75,8 @@ def _environment() -> Environment:
         verdict_of=digest.verdict_of,
         MEASURES=recovery.MEASURES,
         promises=recovery.promises,
-        scenario_title=sections.title,
-        documents=tuple(sections.DOCUMENTS.values()),
+        scenario_title=plain.title,
+        documents=tuple(plain.DOCUMENTS.values()),
     )
     environment.filters.update(
         code=plain.in_markdown,

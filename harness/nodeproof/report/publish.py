@@ -33,7 +33,7 @@ from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.report import digest, files, page, rundir
+from nodeproof.report import digest, page, rundir
 from nodeproof.report.digest import Digest
 
 INDEX, KEEP = "index.html", 30
@@ -106,7 +106,7 @@ def publish(
         number = min(keep, _fitting([copy.folder for copy in copies], mib))
         shown = [copy for copy in copies[:number] if copy.digest]
         unread += [f"{copy.folder.name}: {copy.unread}" for copy in copies[:number] if not copy.digest]
-        index = files.write_report(
+        index = rundir.write_report(
             folder / INDEX, page.render_template("publish.html", runs=shown, unread=unread)
         )
         for copy in copies[number:]:
@@ -173,7 +173,7 @@ def _copy(run: Digest, folder: Path) -> None:
         _copy_redacted(source, target)
     # The content is the copy's; its links, its neighbours and the tries put aside are the run's.
     shown = replace(digest.read(partial, run.claims), run=run.run, load=run.load)
-    files.write_report(partial / "site" / page.FILE, page.render(shown))
+    rundir.write_report(partial / "site" / page.FILE, page.render(shown))
     began = run.facts.began if run.facts else rundir.read_run(run.run).began
     now = datetime.now(UTC).isoformat(timespec="seconds")
     rundir.write_json(partial / rundir.PUBLISHED, {"run": name, "began": began, "published": now})
@@ -187,16 +187,16 @@ def _copy(run: Digest, folder: Path) -> None:
 def _public_files(run: Path) -> Iterator[Path]:
     """Yield the files of a run that may be published."""
     paths = [run / name for name in _OF_A_RUN]
-    if files.is_sealed(run / "site" / INDEX):
+    if rundir.is_sealed(run / "site" / INDEX):
         paths.append(run / "site" / INDEX)
-    for scenario in files.entries(run / "scenarios"):
+    for scenario in rundir.entries(run / "scenarios"):
         paths += (scenario / name for name in _OF_A_SCENARIO)
-    return (path for path in paths if path.is_file() and files.is_plain(path, run))
+    return (path for path in paths if path.is_file() and rundir.is_plain(path, run))
 
 
 def _is_foreign(index: Path) -> bool:
     """Return whether Allure's page exists, and nothing proves that this user's nodeproof built it."""
-    return index.is_file() and not files.is_sealed(index)
+    return index.is_file() and not rundir.is_sealed(index)
 
 
 def _copy_redacted(source: Path, target: Path) -> None:
@@ -204,7 +204,7 @@ def _copy_redacted(source: Path, target: Path) -> None:
 
     Allure's program stays as it is: words of its code look like passwords.
     """
-    content = files.read_bytes(source)
+    content = rundir.read_bytes(source)
     if source.suffix != ".png":
         content = "".join(_redacted_parts(content.decode(*_LOSSLESS))).encode(*_LOSSLESS)
     target.write_bytes(content)

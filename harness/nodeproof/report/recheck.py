@@ -19,7 +19,7 @@ from nodeproof.model.judgment import Judgment
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
-from nodeproof.report import allure, digest, files, junit, rundir, sections, timeline
+from nodeproof.report import allure, digest, plain, rundir, tables, timeline
 from nodeproof.report.digest import Digest, verdict_of
 from nodeproof.report.rundir import Row, RunFacts, Scenario, StoredRun, Unreadable
 
@@ -94,9 +94,9 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
     folder, partial = stored.folder / rundir.RECHECK, stored.folder / f".{rundir.RECHECK}"
     facts = stored.facts or reconstruct_facts(stored)
     try:
-        files.remove(partial)
+        rundir.remove(partial)
         changed = _write(partial, stored, facts, claims)
-        files.remove(folder)
+        rundir.remove(folder)
         partial.rename(folder)
     except OSError as error:
         failed = "the run that was judged again cannot be written"
@@ -105,7 +105,7 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     rechecked = digest.read(folder, claims)
-    files.write_report(folder / junit.FILE, junit.render(rechecked))
+    rundir.write_report(folder / tables.JUNIT_FILE, tables.junit_xml(rechecked))
     return Rechecked(rechecked, facts, changed)
 
 
@@ -115,7 +115,7 @@ def _write(
     for part in ("scenarios", allure.RESULTS):
         (into / part).mkdir(parents=True)
     for name in _LINKED:
-        files.link(stored.folder / name, into / name)
+        rundir.link(stored.folder / name, into / name)
     rows, lost = _rejudge(into, stored, claims)
     changed = tuple(differences(filter(digest.is_row, stored.rows), rows))
     rundir.write_json(stored.folder / FILE, rows)
@@ -163,10 +163,10 @@ def _write_scenario(into: Path, rejudged: Rejudged) -> Path:
     folder = into / "scenarios" / scenario.folder.name
     folder.mkdir()
     for name in ("history.jsonl", "configuration.json"):
-        files.link(scenario.folder / name, folder / name)
+        rundir.link(scenario.folder / name, folder / name)
     rundir.write_json(folder / "judgments.json", {**scenario.content, "verdicts": list(rejudged.rows)})
     if rejudged.history is not None:
-        title = sections.title(scenario.nodeid)
+        title = plain.title(scenario.nodeid)
         timeline.render(rejudged.history, rejudged.judged, folder / "timeline.svg", title)
         timeline.render_rates(rejudged.history, rejudged.judged, folder / "rates.svg")
     return folder
@@ -220,7 +220,7 @@ def reconstruct_facts(run: StoredRun) -> RunFacts:
         settings=(),
         quarantined=tuple(sorted({node for lab in labs for node in lab["quarantined"]})),
         selected=tuple(sorted({claim for claims in scenarios.values() for claim in claims})),
-        exit_reason=_exit_reason(run.folder),
+        exit_reason=rundir.read_part(run.folder, rundir.BROKEN_OFF),
         shard=shard.to_json() if shard else None,
         overrides=shard.overrides if shard else (),
     )
@@ -228,7 +228,7 @@ def reconstruct_facts(run: StoredRun) -> RunFacts:
 
 def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:
     """Yield the complete descriptions of the run's labs."""
-    for path in files.entries(run / "labs"):
+    for path in rundir.entries(run / "labs"):
         if path.suffix == ".json":
             with contextlib.suppress(Unreadable):
                 lab = rundir.read_json(path)
@@ -238,12 +238,6 @@ def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:
                     "quarantined",
                 }:
                     yield lab
-
-
-def _exit_reason(run: Path) -> str:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return files.read_text(run / rundir.BROKEN_OFF)
-    return ""
 
 
 def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> Rejudged:

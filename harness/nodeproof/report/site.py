@@ -28,7 +28,7 @@ from nodeproof.model.claim import Claim
 from nodeproof.model.overrides import suffix
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.report import allure, digest, files, page, rundir
+from nodeproof.report import allure, digest, page, rundir
 from nodeproof.report.digest import Digest
 from nodeproof.report.rundir import RunFacts
 
@@ -88,18 +88,18 @@ def _build(run: Path, report_line: Callable[[str], None], claims: Mapping[str, C
     program = install(node, report_line)
     results = run / allure.RESULTS
     # Allure itself opens the files in it.
-    files.refuse_links(results)
+    rundir.refuse_links(results)
     partial_site, site = run / ".site", run / "site"
     with locks.locked(rundir.recorded_run(run).parent / f".{HISTORY}.lock"):
         config = _write_config(stored, facts)
-        files.remove(partial_site)
+        rundir.remove(partial_site)
         options = ("--config", str(config), "--output", str(partial_site))
         argv = (node.program, str(program), "generate", *options, str(results))
         _run(argv, run, node, GENERATE_TIMEOUT_S, "Allure failed to build the site")
     index = partial_site / "index.html"
-    disk.replace(index, _without_analytics(files.read_text(index), index).encode())
-    files.seal(index)
-    files.remove(site)
+    disk.replace(index, _without_analytics(rundir.read_text(index), index).encode())
+    rundir.seal(index)
+    rundir.remove(site)
     partial_site.rename(site)
     return site / "index.html"
 
@@ -131,7 +131,7 @@ def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
     """Return a bound server for the site of a run, not serving yet. Raises Problem like `serve`."""
     run = run.resolve()
     site = run / "site"
-    if not (site.is_dir() and files.is_plain(site / "index.html", run)):
+    if not (site.is_dir() and rundir.is_plain(site / "index.html", run)):
         raise Problem("the run has no site", str(site), "build it first")
     handler = partial(_Handler, directory=str(site))
     try:
@@ -155,7 +155,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         if path.is_dir():
             # What the base class opens in a folder; no folder is listed.
             path /= "index.html"
-        if not files.is_plain(path, Path(self.directory).parent):
+        if not rundir.is_plain(path, Path(self.directory).parent):
             self.send_error(http.HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
@@ -274,7 +274,7 @@ def _write_config(run: Digest, facts: RunFacts) -> Path:
     config: dict[str, Json] = json.loads((_recipe() / "allurerc.json").read_text())
     trend = history(run.run, facts)
     # Allure itself reads and writes it.
-    files.refuse_links(trend)
+    rundir.refuse_links(trend)
     config["historyPath"] = str(trend)
     config["variables"] = _variables(facts, run)
     config["appendHistory"] = not run.has_allure and not run.is_judged_again

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nodeproof import actions
+from nodeproof.actions import *
+from nodeproof.actions import OwnCredential, User, kubelet_of, labels_of
 from nodeproof.faults import Fault
 from nodeproof.model import window as windows
-from nodeproof.scenario import actions, checks, faults, moments, probes, storm
-from nodeproof.scenario.actions import *
+from nodeproof.scenario import checks, faults, moments, probes, storm
 from nodeproof.scenario.checks import *
-from nodeproof.scenario.expectations import Expectations
 from nodeproof.scenario.faults import *
 from nodeproof.scenario.kubernetes import *
-from nodeproof.scenario.lab import Lab
+from nodeproof.scenario.lab import Expectations, Lab
 from nodeproof.scenario.marks import claims, needs, standing
 from nodeproof.scenario.moments import *
 from nodeproof.scenario.probes import *

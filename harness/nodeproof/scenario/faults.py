@@ -16,28 +16,27 @@ from nodeproof.faults.api import DenyUpdates as deny_updates
 from nodeproof.faults.api import PatchReady as patch_ready
 from nodeproof.faults.api import SetLabel as set_label
 from nodeproof.faults.api import Taint as taint
-from nodeproof.faults.clock import Clock as clock
-from nodeproof.faults.cloud import Cloud as cloud
-from nodeproof.faults.memory import HugePages as huge_pages
-from nodeproof.faults.memory import Swap as swap
+from nodeproof.faults.machine import Clock as clock
+from nodeproof.faults.machine import Freeze as freeze
+from nodeproof.faults.machine import HugePages as huge_pages
+from nodeproof.faults.machine import LinkDown as link_down
+from nodeproof.faults.machine import PowerOff as power_off
+from nodeproof.faults.machine import Reset as reset
+from nodeproof.faults.machine import Swap as swap
 from nodeproof.faults.partition import Outage
 from nodeproof.faults.partition import Partition as partition
 from nodeproof.faults.partition import PeerPartition as peer_partition
-from nodeproof.faults.power import Freeze as freeze
-from nodeproof.faults.power import LinkDown as link_down
-from nodeproof.faults.power import PowerOff as power_off
-from nodeproof.faults.power import Reset as reset
-from nodeproof.faults.replace_file import ReplaceFile
-from nodeproof.faults.replace_file import ReplaceFile as replace_file
-from nodeproof.faults.settings import KubeletSettings, Settings
+from nodeproof.faults.providers import Cloud as cloud
+from nodeproof.faults.providers import Volumes as volumes
+from nodeproof.faults.providers import attachment
+from nodeproof.faults.settings import KubeletSettings, ReplaceFile, Settings
+from nodeproof.faults.settings import ReplaceFile as replace_file
 from nodeproof.faults.settings import Upgrade as upgrade
 from nodeproof.faults.shutdown import CancelledShutdown as cancelled_shutdown
 from nodeproof.faults.shutdown import Shutdown as shutdown
 from nodeproof.faults.units import KubeProxy as kube_proxy
 from nodeproof.faults.units import UnitDown as unit_down
 from nodeproof.faults.units import UnitUp as unit_up
-from nodeproof.faults.volumes import Volumes as volumes
-from nodeproof.faults.volumes import attachment
 from nodeproof.labs.base.wire import NodeInfo
 
 STATIC_PODS = "/etc/kubernetes/manifests"

@@ -3,15 +3,7 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.actions.workloads import (
-    CAST_GRACE_S,
-    Cast,
-    Workload,
-    preferring,
-    using_pvc,
-    witness_fields,
-    workload,
-)
+from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, witness_fields, workload
 from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates
 from nodeproof.model.cluster import (
     NOT_READY,
@@ -24,4 +16,4 @@ from nodeproof.model.cluster import (
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.pattern import PRESENT
 from nodeproof.scenario.faults import STATIC_PODS
-from nodeproof.scenario.node import Node
+from nodeproof.scenario.lab import Node

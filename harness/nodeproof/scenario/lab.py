@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
-from nodeproof.actions.action import Action, ActionContext, perform
+from nodeproof.actions import Action, ActionContext, perform
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import can_be_waited_for, describe, refuse
 from nodeproof.checks.judge import abort_of
@@ -25,7 +25,8 @@ from nodeproof.cluster.workloads import Pod
 from nodeproof.faults import Fault
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
-from nodeproof.model.cluster import Configuration, condition
+from nodeproof.model.claim import ReportedBug
+from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration, condition
 from nodeproof.model.formula import Term
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, Observation
@@ -33,15 +34,195 @@ from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
+from nodeproof.model.window import WindowSpec, longer
 from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
 from nodeproof.safety.abort import Aborted
 from nodeproof.safety.guard import Declared
 from nodeproof.safety.injector import Injection
-from nodeproof.scenario.node import Node
 from nodeproof.sources import Source, SourceContext, WitnessMessages
 from nodeproof.waiting import OnWait, ignore_wait, wait_until
+
+Register = Callable[[str, Check], None]
+"""Registers a check that decides a claim when the scenario ends."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the recording must show for one claim; a claim may have several expectations.
+
+    Each is registered before anything is waited for: a scenario that is aborted loses none of them. The
+    verdict is given when the scenario has ended, from the recording alone.
+
+    Args:
+        claim: id of the claim.
+        window: the window in the claim's YAML, if it has one.
+        reported: the known bug of the claim, if it has one.
+        margin_s: how much longer (s) than its window an absence is recorded: more than any slack.
+    """
+
+    claim: str
+    window: WindowSpec | None
+    reported: ReportedBug | None
+    margin_s: float
+    register: Register
+    wait: Callable[[Check], object]
+
+    def expect(
+        self, event: Moment | Check, *, within: WindowSpec | None = None, after: Moment | None = None
+    ) -> Check:
+        """Register an event or a check, and wait until it is decided or its window has passed.
+
+        The verdict is computed when the scenario ends; the wait only keeps the recording running. Where an
+        event that came in time would end it, a late one is awaited as long as a known bug may delay it.
+
+        Args:
+            event: a moment, with `after`; or a check that has its anchor and window.
+            within: the window; by default that of the claim's YAML.
+            after: the anchor of the window.
+
+        Raises:
+            Problem: The claim has no window, or the check is decided by the end of the recording.
+        """
+        check = self.expect_later(event, within=within, after=after)
+        self.wait(check)
+        deviation = self.reported and self.reported.deviation(check)
+        if deviation:
+            self.wait(deviation)
+        return check
+
+    def expect_later(
+        self, event: Moment | Check, *, within: WindowSpec | None = None, after: Moment | None = None
+    ) -> Check:
+        """Register an event or a check without waiting; it is judged when the scenario ends, like all checks.
+
+        Use it if something else keeps the recording running long enough: another wait, or a later `expect`.
+        The arguments are those of `expect`.
+
+        Raises:
+            Problem: The claim has no window.
+        """
+        check = event if isinstance(event, Check) else self._timed(event, within, after)
+        self.register(self.claim, check)
+        return check
+
+    def never(self, event: Moment, *, throughout: WindowSpec, after: Moment) -> Check:
+        """Register that an event does not occur in a window, and wait until it could not be hidden by slack.
+
+        Args:
+            event: what must not occur.
+            throughout: the window.
+            after: the anchor of the window.
+        """
+        check = event.never_after(after, throughout)
+        self.register(self.claim, check)
+        self.wait(event.never_after(after, longer(throughout, self.margin_s)))
+        return check
+
+    def _timed(self, event: Moment, within: WindowSpec | None, after: Moment | None) -> Check:
+        window = within or self.window
+        if window is None:
+            next_step = "pass `within=`, or add `window` to the claim's YAML"
+            raise Problem(f"{event} has no window", f"claim {self.claim}", next_step)
+        if after is None:
+            raise Problem(f"{event} has no anchor", f"claim {self.claim}", "pass `after=`")
+        return event.after(after, window)
+
+
+class Expectations(Protocol):
+    """The fixture `claim`: `claim("taints.unreachable-noexecute").expect(...)`."""
+
+    def __call__(self, claim: str, /) -> Expectation:
+        """Return the expectation of a claim. The id must be a string literal: collection reads the source."""
+        ...
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A taint that a node may have."""
+
+    node: str
+    key: str
+    effect: str
+
+    @property
+    def added(self) -> Moment:
+        """The addition of the taint."""
+        return moments.taint_added(self.node, self.key, self.effect)
+
+    @property
+    def removed(self) -> Moment:
+        """The removal of the taint."""
+        return moments.taint_removed(self.node, self.key, self.effect)
+
+
+class Node(str):
+    """The name of a node, with its moments."""
+
+    __slots__ = ()
+
+    @property
+    def ready(self) -> Moment:
+        """The change of its condition Ready to True."""
+        return self.condition("Ready", "True")
+
+    @property
+    def not_ready(self) -> Moment:
+        """The change of its condition Ready to False."""
+        return self.condition("Ready", "False")
+
+    @property
+    def unknown(self) -> Moment:
+        """The change of its condition Ready to Unknown."""
+        return self.condition("Ready", "Unknown")
+
+    @property
+    def created(self) -> Moment:
+        """The creation of its Node object."""
+        return moments.created("nodes", self)
+
+    @property
+    def removed(self) -> Moment:
+        """The removal of its Node object."""
+        return moments.removed("nodes", self)
+
+    @property
+    def lease_renewal(self) -> Moment:
+        """A renewal of its Lease."""
+        return moments.changed("leases", self, "spec.renewTime", LEASE_NAMESPACE)
+
+    @property
+    def status_report(self) -> Moment:
+        """A report of its status."""
+        return moments.changed("nodes", self, "status.conditions[].lastHeartbeatTime")
+
+    @property
+    def cordoned(self) -> Moment:
+        """The change of spec.unschedulable to true."""
+        return moments.cordoned(self)
+
+    @property
+    def uncordoned(self) -> Moment:
+        """The removal of spec.unschedulable."""
+        return moments.uncordoned(self)
+
+    def condition(self, type_: str, status: str) -> Moment:
+        """Match the change of a condition to a status."""
+        return moments.condition_became(self, type_, status)
+
+    def became(self, pattern: Mapping[str, Any]) -> Moment:
+        """Match the change of its Node object to one with these fields."""
+        return moments.became("nodes", self, pattern)
+
+    def taint(self, key: str, effect: str) -> Taint:
+        """Return one of its taints."""
+        return Taint(self, key, effect)
+
+    def last_heartbeat(self, before: Moment) -> Moment:
+        """Match its last heartbeat, a lease renewal or a status update, before a moment."""
+        return moments.last_heartbeat(self, before)
+
 
 _FREEZE_STEPS = ("frozen", "thawed")
 

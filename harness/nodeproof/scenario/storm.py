@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from nodeproof.actions.workloads import Workload
+from nodeproof import actions
+from nodeproof.actions import Workload
 from nodeproof.checks import moments
 from nodeproof.cluster.resources import NAMESPACE
 from nodeproof.cluster.resources import pod as pod_path
@@ -18,9 +19,8 @@ from nodeproof.model.cluster import NOT_READY, UNREACHABLE
 from nodeproof.model.judgment import Moment
 from nodeproof.model.schedule import FIRST, MAX_ACTIVE, TAINT_KEY, Schedule, Step
 from nodeproof.safety.injector import Injection
-from nodeproof.scenario import actions, faults
-from nodeproof.scenario.lab import Lab
-from nodeproof.scenario.node import Node
+from nodeproof.scenario import faults
+from nodeproof.scenario.lab import Lab, Node
 from nodeproof.waiting import wait_until
 
 REPLICAS, STATEFUL = 4, 3

@@ -9,4 +9,4 @@ from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.model.judgment import Check, Moment, Observation
 from nodeproof.probes import Probe
 from nodeproof.safety.injector import Injection
-from nodeproof.scenario.expectations import Expectation
+from nodeproof.scenario.lab import Expectation

@@ -9,24 +9,29 @@ from typing import Any
 import pytest
 
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.session import finish, scenario_report
+from nodeproof.session import scenario_report
 from nodeproof.session.judging import RERUN, is_open, present_failure
 from nodeproof.session.options import warn_of_excess_workers, workers
-from nodeproof.session.planning import worker_of
+from nodeproof.session.planning import PlanScheduling, worker_of
 from nodeproof.session.progress import show
 from nodeproof.session.run import (
     SESSION,
     Session,
     check_load,
+    closing_lines,
     create,
+    end_facts,
     handle_signals,
     is_planned,
     is_scenario,
+    settings,
+    store_crashed,
     usage_errors,
+    whole_table,
     worker_input,
+    write_results,
 )
 from nodeproof.session.scenario_run import run_postponed, scenario_of
-from nodeproof.session.scheduling import PlanScheduling
 from nodeproof.terminal import coloured
 
 
@@ -99,7 +104,7 @@ class RunHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
         """Store an unproven verdict for a scenario whose worker died."""
-        finish.store_crashed(self._session, crashitem)
+        store_crashed(self._session, crashitem)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
@@ -177,9 +182,9 @@ class RunHooks:
             except (Problem, OutsideError, OSError) as problem:
                 session.say(f"the lab could not be shut down cleanly: {problem}")
             if not session.is_worker:
-                finish.write_results(session)
+                write_results(session)
         if not session.is_worker:
-            session.notifier.send("end", **finish.end_facts(session.run_folder))
+            session.notifier.send("end", **end_facts(session.run_folder))
         session.notifier.close()
 
     def pytest_terminal_summary(
@@ -189,9 +194,9 @@ class RunHooks:
         run = self._session.run_folder
         if self._session.is_worker or not (run / "verdicts.json").exists():
             return
-        options = {"table": finish.whole_table, "settings": finish.settings}
+        options = {"table": whole_table, "settings": settings}
         parts = [part for name, part in options.items() if config.getoption(name)]
         terminalreporter.section("claims")
-        for part in (*parts, finish.summary):
+        for part in (*parts, closing_lines):
             for line in part(run):
                 terminalreporter.write_line(coloured(line) if terminalreporter.hasmarkup else line)

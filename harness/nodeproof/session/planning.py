@@ -1,4 +1,4 @@
-"""The plan of a run: the duration of each scenario, and the worker that runs it.
+"""The plan of a run: the duration of each scenario, the worker that runs it, and xdist's scheduling by that.
 
 A duration comes from earlier runs with the same kind of lab and profile, else from the shipped times, else
 from `duration_s` of the scenario, else from whether the scenario has a fault.
@@ -7,12 +7,15 @@ from `duration_s` of the scenario, else from whether the scenario has a fault.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.base.profiles import profile_named, symbols
@@ -22,6 +25,7 @@ from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.plan import (
     NOT_HERE,
     ScenarioEstimate,
+    Shard,
     Size,
     WorkerPlan,
     critical,
@@ -30,9 +34,9 @@ from nodeproof.model.plan import (
     shares,
 )
 from nodeproof.model.problem import Problem
-from nodeproof.model.shard import Shard
+from nodeproof.report import rundir
 from nodeproof.report.plain import duration
-from nodeproof.report.rundir import TIMES, read_json, write_json
+from nodeproof.report.rundir import PLAN, TIMES, read_json, write_json
 from nodeproof.session import markers, storm
 from nodeproof.session.options import Options
 
@@ -43,7 +47,6 @@ ENDED = "nodeproof_ended"
 WAITED = "nodeproof_waited"
 """Report property: how long (s) the scenario waited for its turn."""
 _PHASES = ("setup", "call", "teardown")
-PLAN = "plan.json"
 SHIPPED = "times.json"
 """File in `scenarios/` with the times (s) of a whole run on two cores, by profile and kind of lab."""
 MAX_TIMES = 5
@@ -115,7 +118,7 @@ def earlier(out: Path, options: Options) -> Mapping[str, float]:
     durations_s: dict[str, list[float]] = {}
     runs = sorted(out.glob(f"*-{options.planned_name}-{options.kind}-*/{TIMES}"), reverse=True)
     for path in runs[:_MAX_RUNS]:
-        for scenario, took_s in _read_times(path).items():
+        for scenario, took_s in rundir.read_times(path.resolve()).items():
             durations_s.setdefault(scenario, []).append(took_s)
     return {scenario: statistics.median(times[:MAX_TIMES]) for scenario, times in durations_s.items()}
 
@@ -130,14 +133,6 @@ def shipped(options: Options) -> Mapping[str, float]:
     times = all_times.get(f"{options.profile}-{options.kind}", {})
     # Node ids are relative to the checkout, or to the folder `scenarios` of an installation.
     return {**times, **{f"scenarios/{name}": took_s for name, took_s in times.items() if "::" in name}}
-
-
-def _read_times(path: Path) -> Mapping[str, float]:
-    """Return the durations (s) in a run's file of times; empty if the file is damaged."""
-    try:
-        return {str(name): float(took_s) for name, took_s in dict(read_json(path.resolve())).items()}
-    except (Problem, TypeError, ValueError):
-        return {}
 
 
 def estimate_durations(
@@ -173,7 +168,7 @@ def read_times(path: Path) -> Mapping[str, float]:
     Raises:
         Problem: No times can be read from the file.
     """
-    times = _read_times(path)
+    times = rundir.read_times(path.resolve())
     if not times:
         raise Problem("no durations of scenarios can be read", str(path), f"use the {TIMES} of a run")
     return times
@@ -378,3 +373,70 @@ def compare(run: Path, took_s: float) -> str:
         return took
     longest_s = max(sum(scenario["lasts_s"] for scenario in worker_plan) for worker_plan in plan["slots"])
     return f"{took}, planned {duration(plan['start_s'] + longest_s)}"
+
+
+class PlanScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """xdist's scheduling by scope, whose scopes are groups: the tests of a group run on one worker, in order.
+
+    The first idle worker takes the next group, in the order of the collection. A test without a group is a
+    group of its own. If a worker dies, others continue its groups after the test in which it died.
+
+    Args:
+        config: pytest's configuration of the controller.
+        read_groups: returns the group of each test that has one, once all workers have collected.
+    """
+
+    def __init__(self, config: pytest.Config, read_groups: Callable[[], Mapping[str, str]]) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, Producer("nodeproof", enabled=False))
+        self._read_groups = read_groups
+        self._group_of: Mapping[str, str] = {}
+
+    @property
+    def collection_is_completed(self) -> bool:
+        """Whether all workers have collected; a death does not take that back."""
+        return self.collection is not None or bool(super().collection_is_completed)
+
+    def schedule(self) -> None:
+        """Begin once all workers have collected; later give tests to a replacement that has collected."""
+        if self.collection is None:
+            self._group_of = self._read_groups()
+        super().schedule()
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test in which the worker died, and let others run the rest of its groups.
+
+        xdist alone would run that test again, and queue groups that have nothing left to run.
+
+        Raises:
+            KeyError: The worker died before it was added.
+        """
+        groups = self.assigned_work[node].items()
+        pending = [test for _group, tests in groups for test, has_ended in tests.items() if not has_ended]
+        self.registered_collections.pop(node, None)
+        rest: dict[str, dict[str, bool]] = {}
+        for test in pending[1:]:
+            rest.setdefault(self._split_scope(test), {})[test] = False
+        self.assigned_work[node] = rest
+        super().remove_node(node)
+        return pending[0] if pending else None
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._group_of.get(nodeid, nodeid)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker more tests, unless it is a replacement that has not collected them yet."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
+
+def set_current_item(item: pytest.Item) -> None:
+    """Let this worker's xdist accept reports of an item that no scheduling sent it, as of a retry.
+
+    xdist has no public interface for it: `WorkerInteractor.pytest_runtest_logreport` (xdist/remote.py)
+    compares the reports with the last item that it was sent.
+    """
+    for plugin in item.config.pluginmanager.get_plugins():
+        # In a worker xdist runs this module as a script, so the class differs from the importable one.
+        if type(plugin).__name__ == "WorkerInteractor":
+            plugin.item_index = item.session.items.index(item)

@@ -1,7 +1,11 @@
-"""Show the progress of a run: a line for each finished scenario, and on a terminal a line for each worker.
+"""Tell of a run's progress: to its user, and to the command of `--notify`.
 
-Both replace pytest's letters in nodeproof's own runs, unless the user changed pytest's verbosity. Each
-process writes its progress into a file of JSON lines, which the process that receives pytest's reports shows.
+The user sees a line for each finished scenario, and on a terminal a line for each worker. Both replace
+pytest's letters in nodeproof's own runs, unless the user changed pytest's verbosity. Each process writes its
+progress into a file of JSON lines, which the process that receives pytest's reports shows.
+
+The command gets each event as one JSON object on standard input. It runs in the background, so that it
+neither delays nor fails the run.
 """
 
 from __future__ import annotations
@@ -9,14 +13,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, TextIO
 
 import allure
@@ -26,10 +34,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from nodeproof import proc
 from nodeproof.cache import time_left
+from nodeproof.faults import Fault
 from nodeproof.model import redact
 from nodeproof.model.pattern import Json
-from nodeproof.model.problem import printable
+from nodeproof.model.problem import Problem, printable
 from nodeproof.report import plain
 from nodeproof.report.digest import count_codes
 from nodeproof.session.judging import LABEL, RERUN
@@ -355,3 +365,74 @@ def _open_stdout(config: pytest.Config) -> TextIO:
 
     config.add_cleanup(close)
     return out
+
+
+OPTION = "--notify"
+NOTIFY_TIMEOUT_S = 10.0
+"""How long a command may run, and how long the end of a run waits for all that are left (s)."""
+_EVENTS = {"injected": "inject", "healed": "heal", "unhealed": "heal"}
+
+
+class Notifier:
+    """Runs a command for each event of a process's part of a run, one after the other.
+
+    Args:
+        command: the program with its arguments; if empty, nothing runs.
+        run: the name of the run.
+        say: prints a line.
+
+    Raises:
+        Problem: The quotes of the command do not match.
+    """
+
+    def __init__(self, command: str, run: str, say: Callable[[str], None]) -> None:
+        try:
+            self._argv = shlex.split(command)
+        except ValueError as error:
+            raise Problem(f"{command!r} is not a command: {error}", OPTION, "quote it correctly") from error
+        self._run, self._say = run, say
+        self.scenario = ""
+        """The node id of the current scenario."""
+        self._events: SimpleQueue[Mapping[str, Json] | None] = SimpleQueue()
+        self._errors: list[str] = []
+        self._end_t = float("inf")
+        self._thread = threading.Thread(target=self._send_all, daemon=True)
+        if self._argv:
+            self._thread.start()
+
+    def send(self, event: str, **facts: Json) -> None:
+        """Send an event soon, and return at once."""
+        if self._argv:
+            at = datetime.now(UTC).isoformat()
+            self._events.put({"event": event, "at": at, "run": self._run, **facts})
+
+    def send_fault(self, step: str, fault: Fault) -> None:
+        """Send that a fault was `injected`, `healed`, or is `unhealed`: no probe proves its healing."""
+        facts = {"step": step, "node": fault.node, "fault": dict(fault.to_json())}
+        self.send(_EVENTS[step], scenario=self.scenario, **facts)
+
+    def close(self) -> None:
+        """Wait `NOTIFY_TIMEOUT_S` at most until all events are sent; print one line if some were not.
+
+        A command that still runs then is ended.
+        """
+        if not self._argv:
+            return
+        self._end_t = time.monotonic() + NOTIFY_TIMEOUT_S
+        self._events.put(None)
+        self._thread.join()
+        if self._errors:
+            self._say(f"{OPTION}: {len(self._errors)} failed: {self._errors[-1]}")
+
+    def _send_all(self) -> None:
+        while (event := self._events.get()) is not None:
+            left_s = min(NOTIFY_TIMEOUT_S, self._end_t - time.monotonic())
+            if left_s <= 0.0:
+                self._errors.append(f"not all events were sent within {NOTIFY_TIMEOUT_S:g} s")
+                continue
+            try:
+                proc.run(self._argv, timeout_s=left_s, stdin=json.dumps(redact.value(event)) + "\n")
+            except Exception as error:  # whatever a command does, the next event is sent
+                # The command's arguments may hold a token.
+                message = str(error).replace(" ".join(self._argv), self._argv[0])
+                self._errors.append(" ".join(redact.text(message).split()))

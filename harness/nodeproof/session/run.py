@@ -1,9 +1,11 @@
-"""One pytest process and its run: options, folder and plan of the run, and the lab once it is needed."""
+"""One pytest process and its run, from options and plan to the results, and the lab once it is needed."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,24 +18,29 @@ from nodeproof import catalogue, terminal
 from nodeproof.cache import Detail, ProgressLine
 from nodeproof.capacity import busy_share
 from nodeproof.faults import plugin_errors
+from nodeproof.labs.base.profiles import profile_named
+from nodeproof.labs.client import registry
 from nodeproof.labs.client.starting import raise_priority
 from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
-from nodeproof.model.load import initial
 from nodeproof.model.overrides import Overrides
-from nodeproof.model.plan import Size, WorkerPlan, pack, shares
-from nodeproof.model.problem import Problem, printable
-from nodeproof.model.shard import Shard, parse
-from nodeproof.report import rundir
+from nodeproof.model.pattern import Json
+from nodeproof.model.plan import Shard, Size, WorkerPlan, initial, pack, parse_shard, shares
+from nodeproof.model.problem import OutsideError, Problem, printable
+from nodeproof.report import allure, digest, rundir, tables
+from nodeproof.report.plain import counted, wrapped
+from nodeproof.report.rundir import DIED
+from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.scenario.probes import PROBES
 from nodeproof.session import markers, planning, scenario_report, sharing, storm
-from nodeproof.session.notify import Notifier
+from nodeproof.session.judging import without_running
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
-from nodeproof.session.progress import DISPLAY, LiveDisplay, ProgressWriter
+from nodeproof.session.progress import DISPLAY, LiveDisplay, Notifier, ProgressWriter
 from nodeproof.session.provider import LabOpener, LabProvider
+from nodeproof.session.scenario_report import store_skipped
 from nodeproof.session.sharing import Retries, Throttle
 
 SELECTED_CLAIMS_FILE = "selected-claims"
@@ -129,7 +136,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     """
     options, worker, only_collects = options_of(config), _worker_of(config), config.option.collectonly
     if config.getoption("shard"):
-        parse(config.getoption("shard"))
+        parse_shard(config.getoption("shard"))
     claims = _claims(config, options)
     output_folder = _root(config) / config.getini("nodeproof_out")
     run_folder = folder or _run_folder(config, options, output_folder)
@@ -308,7 +315,7 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     Raises:
         Problem: A shard would have nothing to run.
     """
-    number, shard_count = parse(config.getoption("shard"))
+    number, shard_count = parse_shard(config.getoption("shard"))
     scenarios = list(filter(is_scenario, items))
     durations_s = session.durations_s if config.getoption("times") else planning.shipped(session.options)
     shards = planning.shards(scenarios, session.options, shard_count, durations_s)
@@ -419,3 +426,184 @@ def usage_errors() -> Iterator[None]:
         yield
     except Problem as problem:
         raise pytest.UsageError(f"nodeproof: {problem}") from problem
+
+
+_MAX_NAMES_LENGTH = 300
+"""Characters to print of the claims without a verdict."""
+
+
+def store_crashed(session: Session, nodeid: str) -> None:
+    """Store an unproven verdict for every declared claim of a scenario whose worker died.
+
+    It gets its own name. A test that is not a scenario has none.
+    """
+    claims = (rundir.read_declared(session.run_folder) or {}).get(nodeid)
+    if not claims:
+        return
+    died_as, reason = f"{nodeid}{DIED}", "the worker that ran the scenario died"
+    with contextlib.suppress(OSError):
+        rundir.scenario_dir(session.run_folder, nodeid).rename(
+            rundir.scenario_dir(session.run_folder, died_as)
+        )
+    declared = [session.claims[claim] for claim in claims]
+    judged = without_running(declared, "gap", reason)
+    store_skipped(session.run_folder, died_as, judged, session.claims, session.options)
+    allure.write_broken(session.run_folder, died_as, claims, reason, session.claims)
+
+
+def write_results(session: Session) -> None:
+    """Tear down labs that outlived their worker, and write the run's facts, verdicts and times."""
+    orphaned_labs = _tear_down_labs(session)
+    if orphaned_labs:
+        session.say(f"stopped labs of dead workers: {', '.join(orphaned_labs)}")
+    for line in _heal_zones(session):
+        session.say(line)
+    selected = sorted(session.selected or rundir.read_part(session.run_folder, SELECTED_CLAIMS_FILE).split())
+    reason = rundir.read_part(session.run_folder, rundir.BROKEN_OFF)
+    scenarios = rundir.read_declared(session.run_folder) or {}
+    shutil.rmtree(session.run_folder / sharing.FOLDER, ignore_errors=True)
+    durations_s = dict(session.recorder.durations(scenarios))
+    if not session.options.starts_lab:
+        durations_s.pop(planning.START, None)
+    with contextlib.suppress(OSError):
+        planning.write_times(session.run_folder, durations_s)
+    _write_run(session, selected, reason)
+    _write_table(session.run_folder)
+
+
+def _heal_zones(session: Session) -> Iterator[str]:
+    """Heal the zones of killed workers in a lab that the run attached to; yield a line for each failure."""
+    lab = session.options.lab
+    if not session.options.zone:
+        return
+    leased = {
+        path.stem.removeprefix(f"{lab}-") for path in (session.run_folder / "labs").glob(f"{lab}-*.json")
+    }
+    for zone in sorted(leased & {entry.lease for entry in Ledger(lab).unfinished()}):
+        try:
+            registry.heal(lab, zone)
+        except Problem as problem:
+            yield f"zone {zone} of lab {lab}: {problem}; run `nodeproof heal`"
+
+
+def _tear_down_labs(session: Session) -> list[str]:
+    """Tear down the labs that this run started and that outlived their worker; return their names."""
+    if not session.options.starts_lab:
+        return []
+    labs = session.run_folder / "labs"
+    own = {path.name for path in labs.glob("*") if path.is_dir()}
+    orphaned = sorted(own & set(registry.running()))
+    for name in orphaned:
+        # The worker that would have kept the logs has died.
+        with (
+            contextlib.suppress(Problem, OutsideError, OSError),
+            contextlib.closing(registry.attach(name)) as lab,
+        ):
+            lab.copy_logs(labs)
+        registry.down(name)
+    sharing.remove_locks(labs)
+    return orphaned
+
+
+def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
+    """Merge the workers' verdicts, and write the run's facts."""
+    run, options = session.run_folder, session.options
+    rundir.create(run)
+    rundir.merge_verdicts(run)
+    shard = rundir.read_shard(run)
+    labs = [rundir.read_json(path) for path in sorted((run / "labs").glob("*.json"))]
+    facts = rundir.RunFacts(
+        run=run.name,
+        began=session.started_at.isoformat(),
+        ended=datetime.now(UTC).isoformat(),
+        lab=options.kind,
+        profile=options.profile,
+        kubernetes_version=labs[0]["kubernetes_version"] if labs else options.kubernetes_version,
+        command=session.command,
+        components=labs[0]["components"] if labs else {},
+        settings=(
+            *kind_named(options.kind).settings(profile_named(options.profile), options.overrides),
+            *_other_kubelets(labs),
+        ),
+        overrides=options.overrides.texts,
+        quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
+        selected=tuple(selected),
+        exit_reason=reason,
+        shard=shard.to_json() if shard else None,
+    )
+    rundir.write_facts(run, facts)
+    rundir.point_latest(run.parent, run)
+
+
+def end_facts(run: Path) -> Mapping[str, Json]:
+    """Return the number of claims in each state and why the run was aborted; nothing without a run."""
+    if not (run / rundir.RUN).is_file():
+        return {}
+    rows = digest.worst_by_claim(rundir.read_verdicts(run)).values()
+    return {"claims": Counter(map(digest.state_of, rows)), "exit_reason": rundir.read_facts(run).exit_reason}
+
+
+def _other_kubelets(labs: Sequence[Json]) -> Sequence[str]:
+    """Return a line for each node whose kubelet has another version than the control plane."""
+    versions = {(node, version) for lab in labs for node, version in lab.get("node_versions", {}).items()}
+    return [f"kubelet of {node}: {version}" for node, version in sorted(versions)]
+
+
+def _write_table(run: Path) -> None:
+    """Write the table of all claims, unless the run was aborted before any verdict."""
+    with contextlib.suppress(Problem, OSError):
+        stored = digest.read(run, {})
+        text = tables.render(stored, str(run), stored.since)
+        (run / tables.TABLE_FILE).write_text(f"{text}\n")
+
+
+def whole_table(run: Path) -> Iterator[str]:
+    """Yield the lines of the table of all claims."""
+    yield from [*rundir.read_part(run, tables.TABLE_FILE).splitlines(), ""]
+
+
+def settings(run: Path) -> Iterator[str]:
+    """Yield the settings of the run's lab that differ from upstream's defaults."""
+    yield "settings of the lab that are not upstream's:"
+    yield from [*(f"  {setting}" for setting in rundir.read_facts(run).settings), ""]
+
+
+def closing_lines(run: Path) -> Iterator[str]:
+    """Yield the last lines of a run: deviating and open claims, remarks, and the counts."""
+    facts, rows = rundir.read_facts(run), rundir.read_verdicts(run)
+    *claims, totals = tables.last_lines(digest.read(run, {}), digest.named_claims(facts))
+    yield from claims
+    yield from _busiest_processes(run, rows)
+    if facts.quarantined:
+        yield f"not proven healed or Ready: {', '.join(facts.quarantined)}"
+    unjudged = sorted(set(facts.selected) - {row["claim"] for row in rows})
+    if unjudged:
+        yield f"{counted(len(unjudged), 'selected claim')} without a verdict:"
+        yield from wrapped(", ".join(unjudged), _MAX_NAMES_LENGTH)
+    if facts.exit_reason:
+        yield f"nodeproof: {facts.exit_reason}"
+    yield totals
+    yield from _retried(run)
+    yield planning.compare(run, facts.duration_s)
+    yield f"settings of the lab that are not upstream's: {len(facts.settings)} (--settings, or run.json)"
+    yield f"table of all claims: --table, or {tables.TABLE_FILE}"
+    yield f"run folder: {run}"
+
+
+def _retried(run: Path) -> Iterator[str]:
+    """Yield a line with the number of retried scenarios, and of their tries before the last one."""
+    tries = [path.name.rpartition("-")[0] for path in (run / rundir.TOO_LOADED).glob("*")]
+    if tries:
+        scenarios, earlier = counted(len(set(tries)), "scenario"), counted(len(tries), "try", "tries")
+        reason = "the host was too loaded or a watch broke"
+        yield f"retried because {reason}: {scenarios} ({earlier} before the last one)"
+
+
+def _busiest_processes(run: Path, rows: Sequence[rundir.Row]) -> Iterator[str]:
+    """Yield the processes that used the processors while a scenario stayed open, and the next step."""
+    if not (run / rundir.BUSIEST).exists() or not any(row["code"] == "host-too-loaded" for row in rows):
+        return
+    processes = rundir.read_json(run / rundir.BUSIEST)
+    yield "the host was too loaded even for one scenario alone; busiest processes of other programs:"
+    yield from (f"  {process}" for process in processes or ["none: give the machine more processors"])
+    yield "next step: end them, or run the open claims again with `nodeproof run --claim ID`"

@@ -24,7 +24,7 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Judgment
 from nodeproof.model.problem import printable
 from nodeproof.model.slack import slack_s
-from nodeproof.report import recovery, sections, timeline
+from nodeproof.report import plain, recovery, timeline
 from nodeproof.report.allure import Attachment, attachments, labels, links
 from nodeproof.report.rundir import scenario_dir, write_scenario
 from nodeproof.session.judging import JudgedScenario
@@ -51,7 +51,7 @@ def store(
     folder = write_scenario(run, nodeid, judgments, configuration, rows, slack)
     recovery.write(folder, history, configuration)
     store_coverage(folder, history)
-    timeline.render(history, list(judged.judged), folder / "timeline.svg", sections.title(nodeid))
+    timeline.render(history, list(judged.judged), folder / "timeline.svg", plain.title(nodeid))
     timeline.render_rates(history, list(judged.judged), folder / "rates.svg")
 
 
@@ -59,14 +59,8 @@ def store_skipped(
     run: Path, nodeid: str, judged: JudgedScenario, claims: dict[str, Claim], options: Options
 ) -> None:
     """Write the rows of a scenario that did not run, and thus has no recording."""
-    configuration = Configuration(
-        kubernetes_version=options.kubernetes_version,
-        lab=options.kind,
-        profile=options.profile,
-        slack_limit_s=0.0,
-        negative_wait_s=0.0,
-        calibration=Calibration(0.0),
-    )
+    version, kind, profile = options.kubernetes_version, options.kind, options.profile
+    configuration = Configuration(version, kind, profile, 0.0, 0.0, Calibration(0.0))
     write_scenario(run, nodeid, [], configuration, judged.rows(claims, nodeid, configuration))
 
 
@@ -135,7 +129,7 @@ def entitle(nodeid: str, declared: Sequence[Claim], remark: str) -> None:
 
     Call it after setup: allure-pytest overwrites earlier values.
     """
-    allure.dynamic.title(sections.title(nodeid))
+    allure.dynamic.title(plain.title(nodeid))
     statements = [f"**{claim.id}**: {claim.statement}" for claim in declared]
     allure.dynamic.description("\n\n".join([*filter(None, [inspect.cleandoc(remark)]), *statements]))
 
@@ -198,10 +192,10 @@ class _RedactedResults:
 
 def _redact_strings(model: Any) -> None:
     """Redact the strings in one of Allure's model objects and in the objects that it contains."""
-    for field in attr.fields(type(model)):
-        value = getattr(model, field.name)
+    for attribute in attr.fields(type(model)):
+        value = getattr(model, attribute.name)
         if isinstance(value, str):
-            setattr(model, field.name, redact.text(value))
+            setattr(model, attribute.name, redact.text(value))
         elif isinstance(value, list):
             value[:] = [redact.text(part) if isinstance(part, str) else part for part in value]
         for part in value if isinstance(value, list) else [value]:

@@ -17,7 +17,7 @@ from nodeproof.checks.judge import unexpected_exit
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
 from nodeproof.model.history import History
-from nodeproof.model.load import Turn
+from nodeproof.model.plan import Turn
 from nodeproof.model.problem import HostTooLoaded, OutsideError, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import digest, rundir
@@ -32,10 +32,9 @@ from nodeproof.session.judging import (
     with_upgrade,
     without_running,
 )
-from nodeproof.session.planning import ENDED, WAITED
+from nodeproof.session.planning import ENDED, WAITED, set_current_item
 from nodeproof.session.provider import LabRequirements, StandingFaultFailed
 from nodeproof.session.run import Session, session_of
-from nodeproof.session.scheduling import set_current_item
 from nodeproof.session.sharing import Retry
 from nodeproof.sources import skipped_nodes
 from nodeproof.waiting import wait_until

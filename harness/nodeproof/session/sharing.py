@@ -23,7 +23,7 @@ from nodeproof.capacity import pressure
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.locks import is_held, lock, locked, try_lock
-from nodeproof.model.load import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
+from nodeproof.model.plan import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import wait_until
 
@@ -216,7 +216,7 @@ class Throttle:
     """Lets a worker start a scenario only while the machine has capacity for another one.
 
     Each worker writes its state into `folder`; a worker that waits for its turn reads the states of all, and
-    applies the rules of `nodeproof.model.load`. A run of one worker writes and waits for nothing.
+    applies the rules of `nodeproof.model.plan`. A run of one worker writes and waits for nothing.
 
     Args:
         folder: a folder that the workers of the run share.

@@ -1,25 +1,38 @@
-"""The schedule of a run's storm: made from a seed, or read from a file or an earlier run."""
+"""A run's storm: its schedule, from a seed, a file or an earlier run, and the smallest one that deviates."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeproof.checks.storm_coverage import coverage
-from nodeproof.model.history import History
+from nodeproof import catalogue, proc
+from nodeproof.cache import Report, time_left
+from nodeproof.checks.storm_coverage import coverage, injected
+from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
 from nodeproof.model.schedule import (
     POSSIBLE,
+    RATE_TIMES,
     Combination,
+    Judge,
     Schedule,
+    Shrunk,
+    Steps,
+    Trial,
     coverage_from_json,
     expected_end_s,
     generate,
+    shrink,
 )
-from nodeproof.report import rundir
+from nodeproof.report import digest, rundir
+from nodeproof.report.plain import counted
 
 if TYPE_CHECKING:
     from nodeproof.scenario.lab import Lab
@@ -142,3 +155,148 @@ def coverage_summary(run: Path) -> str:
     earlier = Schedule.from_json(rundir.read_json(path), str(path)).coverage
     line = f"coverage: {len(met)} of {len(POSSIBLE)} combinations of fault and cluster state"
     return f"{line}, {len(met.difference(earlier))} of them new" if earlier else line
+
+
+SCENARIO = "test_smallest_schedule.py"
+_STORM = "storm/test_storm.py"
+_MOMENT = re.compile(r"^([0-9.]+) s after the recording began")
+"""Beginning of the reason of an invariant that deviates (`checks/invariants.py`)."""
+_START_S = 20.0
+"""About how long (s) a run takes beside its recording: mostly to start the lab."""
+_NEXT_STEP = "name the folder of a storm's run in which an invariant deviates"
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """An invariant that deviated in a storm, with what is needed to find the smallest schedule.
+
+    Args:
+        claim: identifier of the invariant.
+        reason: the reason of its verdict.
+        schedule: the schedule of the storm.
+        history: the recording.
+        grace_s: node monitor grace period (s).
+        took_s: about how long a run of it takes (s).
+    """
+
+    claim: str
+    reason: str
+    schedule: Schedule
+    history: History
+    grace_s: float
+    took_s: float
+
+
+def read_deviation(run: Path) -> Deviation:
+    """Read the first invariant that deviated in a run.
+
+    Raises:
+        Problem: The run had no storm, or no invariant deviated.
+    """
+    storms = [scenario for scenario in rundir.read_scenarios(run) if (scenario.folder / FILE).exists()]
+    if not storms:
+        raise Problem("the run had no storm", str(run), _NEXT_STEP)
+    for scenario in storms:
+        for row in scenario.rows:
+            if row["verdict"] == "deviates":
+                path = scenario.folder / FILE
+                schedule = Schedule.from_json(rundir.read_json(path), str(path))
+                history, grace_s = scenario.history(), scenario.configuration()["G"]
+                # The run may have had more scenarios, or more tries.
+                took_s = _START_S + history.ended_t - history.began_t
+                return Deviation(row["claim"], row["reason"], schedule, history, grace_s, took_s)
+    raise Problem("no invariant deviated in the run", str(run), _NEXT_STEP)
+
+
+def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge, report: Report) -> Shrunk:
+    """Return the smallest schedule found with storms of at most so many minutes; report each of them."""
+    began_t = time.monotonic()
+
+    def judge_reported(steps: Steps) -> Trial:
+        rest = time_left(60 * minutes + began_t - time.monotonic())
+        report(f"a storm with {counted(len(steps), 'fault')}; of {minutes:g} min for all storms, {rest}")
+        return judge(steps)
+
+    return shrink(
+        deviation.schedule.steps,
+        guesses(deviation),
+        deviation.took_s,
+        60 * minutes,
+        deviation.grace_s,
+        judge_reported,
+    )
+
+
+def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
+    """Return the numbers of the steps that may suffice, the cheapest first.
+
+    Two faults usually meet: the last two on the nodes that the reason names, or the last of all. Then all
+    steps on these nodes and on components, and all before the deviation.
+    """
+    entries = dict(injected(deviation.schedule.steps, deviation.history))
+    moment = _MOMENT.match(deviation.reason)
+    until_t = deviation.history.began_t + float(moment[1]) if moment else float("inf")
+    before = [number for number, entry in entries.items() if entry.t <= until_t]
+    words, steps = set(re.findall(r"[\w-]+", deviation.reason)), deviation.schedule.steps
+    named = [number for number in before if words & set(_objects(entries[number]))]
+    touched = [number for number in before if number in named or isinstance(steps[number].target, str)]
+    return named[-2:], before[-3:], touched, before
+
+
+def _objects(entry: Entry) -> Iterator[str]:
+    """Yield what the arguments of a fault name."""
+    yield from (str(value) for key, value in entry.data["fault"].items() if key != "fault")
+
+
+def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) -> Judge:
+    """Return a judge that runs a storm with the steps, each in a folder of its own.
+
+    Args:
+        claim: identifier of the invariant that must deviate.
+        seed: seed of the original schedule.
+        out: folder of the runs.
+        options: other options of `nodeproof storm`.
+    """
+    out.mkdir(parents=True)
+    number = 0
+
+    def judge(steps: Steps) -> Trial:
+        nonlocal number
+        number += 1
+        file, run = out / f"{number}.json", out / str(number)
+        rundir.write_json(file, Schedule(seed, steps).to_json())
+        argv = [sys.executable, "-m", "nodeproof.cli", "storm", "--no-site", "--schedule", str(file)]
+        began_t = time.monotonic()
+        # Another attempt is the search's decision, and only one claim matters.
+        proc.foreground([*argv, f"--run={run}", "--again=0", *options])
+        return Trial(digest.outcome_in(run, claim), time.monotonic() - began_t)
+
+    return judge
+
+
+def scenario_text(schedule: Schedule) -> str:
+    """Return a pytest scenario that runs the storm with this schedule."""
+    text = (catalogue.scenarios_dir() / _STORM).read_text()
+    text = text.replace("import Schedule\n", "import Schedule, Step\n", 1)
+    text = text.replace(f", {FIXTURE}: Schedule)", ")", 1).replace(", schedule", ", SCHEDULE")
+    text = text.replace("test_invariants_hold_in_a_storm", "test_invariants_hold_with_smallest_schedule")
+    constant = f"SCHEDULE = Schedule(\n    seed={schedule.seed},\n    steps=(\n"
+    constant += "".join(f"        {step!r},\n" for step in schedule.steps) + "    ),\n)\n"
+    head, body = text.split("\n@needs(", 1)
+    return f"{head}{constant}\n\n@needs({body}"
+
+
+def repeat(steps: Steps, judge: Judge) -> str:
+    """Repeat a schedule, and return how often it deviated; a storm that proves nothing does not count."""
+    outcomes = [judge(steps).outcome for _time in range(RATE_TIMES)]
+    deviating, judged = outcomes.count("deviates"), len(outcomes) - outcomes.count("unproven")
+    return f"{deviating} of {judged} storms"
+
+
+def summary(deviation: Deviation, shrunk: Shrunk) -> str:
+    """Return what was found in one line."""
+    extent = "no step can be left out" if shrunk.is_minimal else "the budget or load ended the search"
+    return (
+        f"{deviation.claim} deviates with {len(shrunk.steps)} of {len(deviation.schedule.steps)} faults "
+        f"({extent}): {shrunk.deviating} of {shrunk.judged} storms, {shrunk.spent_s / 60:.1f} min"
+    )

@@ -1,4 +1,4 @@
-"""One audit: record what a cluster does by itself, judge it by what claims expect of it, and write the run.
+"""`nodeproof audit`: record what a cluster does by itself, and judge it by what claims expect of it.
 
 A claim about a problem is judged on nodes that have the problem all through the observation.
 A node whose kubelet stopped reporting in between is left out of the claims about its kubelet.
@@ -6,26 +6,43 @@ A node whose kubelet stopped reporting in between is left out of the claims abou
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
+import tempfile
 import time
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from nodeproof import catalogue, terminal
 from nodeproof.checks import heartbeats
 from nodeproof.checks.judge import judge
 from nodeproof.checks.observations import shows
 from nodeproof.checks.settings import default_of
 from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.kubeconfig import PacedApi
 from nodeproof.cluster.resources import WATCHED
-from nodeproof.existing.settings import API_SERVER, Evidence, Tolerations
+from nodeproof.existing import connection
+from nodeproof.existing.configuration import (
+    API_SERVER,
+    KIND,
+    PROFILE,
+    Evidence,
+    Setting,
+    Tolerations,
+    numbers,
+    read_evidence,
+    read_tolerations,
+    settings_of,
+    swap_bytes,
+)
+from nodeproof.existing.connection import PacedApi
 from nodeproof.model import window as windows
 from nodeproof.model.claim import Claim, includes
 from nodeproof.model.cluster import (
@@ -41,10 +58,11 @@ from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Check, Judgment, Observation
 from nodeproof.model.pattern import PRESENT, Json, matches
 from nodeproof.model.problem import Problem
-from nodeproof.model.quantity import amount
+from nodeproof.model.quantity import amount, duration_s
 from nodeproof.model.verdict import Verdict, unproven
-from nodeproof.recording.bookmarks import ReadOnlyRecording
-from nodeproof.report import files, rundir
+from nodeproof.recording.recorder import FENCE_S, ReadOnlyRecording
+from nodeproof.report import digest, rundir, tables
+from nodeproof.report.plain import aligned, counted, wrapped
 from nodeproof.report.rundir import Row
 
 Node = Mapping[str, Json]
@@ -269,7 +287,6 @@ _CONFIRMED = 2
 """Intervals that must be outside before a deviation is reported."""
 _SLACK_LIMIT_S = 3.0
 """As of the profile `documented`."""
-KIND, PROFILE = "existing", "documented"
 
 
 @dataclass(frozen=True)
@@ -550,7 +567,7 @@ def write_run(
             rundir.row(claims[claim], scenario, verdict, subject.configuration) for claim, verdict in verdicts
         ]
         place = rundir.write_scenario(folder, scenario, subject.judgments, subject.configuration, rows)
-        files.link(folder / "history.jsonl", place / "history.jsonl")
+        rundir.link(folder / "history.jsonl", place / "history.jsonl")
     judged = {claim for subject in subjects for claim in subject.claims}
     facts = rundir.RunFacts(
         run=folder.name,
@@ -568,3 +585,264 @@ def write_run(
     )
     rundir.write_facts(folder, facts)
     return rundir.merge_verdicts(folder)
+
+
+HEALTH_CHECK_S = 45.0
+"""HTTP/2 read-idle and ping time-outs of a client: 30 s + 15 s (k8s.io/apimachinery/pkg/util/net/http.go)."""
+CRITICAL = 2_000_000_000
+"""Least priority of critical pods (pkg/apis/scheduling/types.go: SystemCriticalPriority)."""
+LOGIND_S = 30.0
+"""InhibitDelayMaxSec of unattended-upgrades on Ubuntu and Debian, whose drop-in sorts after the kubelet's."""
+_LIMITED = "LimitedSwap"
+
+
+@dataclass(frozen=True)
+class Danger:
+    """A dangerous value: what it is, the claim, its statement, and the heading or remark of the finding."""
+
+    what: str
+    claim: str
+    statement: str
+    finding: str
+
+
+def dangers(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Danger]:
+    """Yield the dangerous values among the settings that are known."""
+    concerns = [
+        *_of_manager(evidence, claims, version),
+        *_of_tolerations(evidence),
+        *_of_static_pods(evidence),
+        *(entry for name in evidence.kubelets for entry in _of_kubelet(evidence, name)),
+    ]
+    for claim, what, finding in concerns:
+        yield Danger(what, claim, claims[claim].statement, finding or claims[claim].drift)
+
+
+Concern = tuple[str, str, str]
+"""A claim, the dangerous value, and the title of a page in docs/findings; empty for the claim's remark."""
+
+
+def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Concern]:
+    for grace_s in sorted(numbers(evidence, "node-monitor-grace-period", claims, version)):
+        if grace_s < HEALTH_CHECK_S:
+            what = f"a grace period of {grace_s:g} s is below the {HEALTH_CHECK_S:g} s in which a kubelet"
+            what += " notices a dead connection: one lost connection can make a healthy node Unknown"
+            yield "monitoring.grace-period-default", what, "The grace period is 50 s, not 40 s"
+    if 1.0 in numbers(evidence, "node-eviction-rate", claims, version):
+        what = "with an eviction rate of exactly 1, evictions never resume after all zones were down"
+        heading = "With `--node-eviction-rate=1` exactly, evictions never resume after all zones were down"
+        yield "zones.recovery-resumes", what, heading
+
+
+def _of_tolerations(evidence: Evidence) -> Iterator[Concern]:
+    for taint, seconds in (evidence.tolerations.seconds or {}).items():
+        if seconds == 0:
+            what = f"pods tolerate {taint} for 0 s: they are deleted as soon as a node has the taint"
+            heading = "The node controller does not define the five minutes"
+            yield "eviction.default-tolerations-injected", what, heading
+
+
+def _of_static_pods(evidence: Evidence) -> Iterator[Concern]:
+    for pod in evidence.static_pods:
+        if (pod["spec"].get("priority") or 0) < CRITICAL:
+            what = f"static pod {pod['metadata']['name']} has no critical priority class: a shutdown stops it"
+            yield "graceful-shutdown.critical-definition", f"{what} with the regular pods", ""
+
+
+def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Concern]:
+    configuration = evidence.kubelets[name]
+    total_s, critical_s = (
+        duration_s(configuration.get(field) or 0)
+        for field in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
+    )
+    if critical_s and critical_s >= total_s:
+        what = (
+            f"{name}: a critical period of {critical_s:g} s out of {total_s:g} s leaves regular pods no time"
+        )
+        yield "graceful-shutdown.validation", what, ""
+    if total_s and not critical_s:
+        what = f"{name}: no shutdown period for critical pods: they get two seconds"
+        heading = (
+            "Without a period for critical pods they get two seconds, and the shutdown does not wait for them"
+        )
+        yield "graceful-shutdown.activation", what, heading
+    node = next(node for node in evidence.nodes if node["metadata"]["name"] == name)
+    image = str(node["status"].get("nodeInfo", {}).get("osImage", ""))
+    if total_s > LOGIND_S and image.startswith(("Ubuntu", "Debian")):
+        what = (
+            f"{name} ({image}): unattended-upgrades, if installed, limits a shutdown to {LOGIND_S:g} s, which"
+        )
+        what += f" is less than {total_s:g} s and switches graceful shutdown off"
+        yield "graceful-shutdown.inhibit-delay-conflict", what, ""
+    behavior = (configuration.get("memorySwap") or {}).get("swapBehavior")
+    if behavior == _LIMITED and swap_bytes(node) and not _reserves_memory(configuration):
+        what = f"{name}: pods may use all {swap_bytes(node)} bytes of swap, and no memory is reserved"
+        yield "swap.formula-no-reservation", what, ""
+
+
+def _reserves_memory(configuration: Mapping[str, Json]) -> bool:
+    reserved = (configuration.get(field) or {} for field in ("systemReserved", "kubeReserved"))
+    with contextlib.suppress(AttributeError):
+        return any(resources.get("memory") for resources in reserved)
+    return False
+
+
+NAME = "nodeproof-audit"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a ClusterRole, with a comment."""
+
+    comment: str
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        fields = {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
+        lines = [f"{name}: {json.dumps(names)}" for name, names in fields.items()]
+        return f"# {self.comment}\n- " + "\n  ".join(lines)
+
+
+def rules(*, reads_settings: bool, reads_kubelets: bool) -> Iterator[Rule]:
+    """Yield the rules of an audit.
+
+    Args:
+        reads_settings: The audit also reads the flags of static pods, and sends a dry run of a pod.
+        reads_kubelets: The audit also reads the configuration of kubelets through nodes/proxy.
+    """
+    yield Rule("state and heartbeats of nodes", "", "nodes", ("list", "watch"))
+    comment = "heartbeats; the audit reads only namespace kube-node-lease, this rule allows all"
+    yield Rule(comment, "coordination.k8s.io", "leases", ("list", "watch"))
+    if reads_settings:
+        comment = "flags of static pods; the audit reads only namespace kube-system, this rule allows all"
+        yield Rule(comment, "", "pods", ("list",))
+        yield Rule("a dry run in namespace default, for the default tolerations", "", "pods", ("create",))
+    if reads_kubelets:
+        comment = "/configz of kubelets; this permission gives access to all pods"
+        yield Rule(comment, "", "nodes/proxy", ("get",))
+
+
+def cluster_role(*, reads_settings: bool, reads_kubelets: bool) -> str:
+    """Return the ClusterRole as YAML.
+
+    Without the permission of a rule, claims that need it are `unproven` with code `settings-unknown`. The
+    rules for nodes and Leases are required.
+    """
+    header = f"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: {NAME}\nrules:"
+    rule_texts = map(str, rules(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+    return "\n".join([header, *rule_texts])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Audit a cluster, print the verdicts and return the exit code.
+
+    Raises:
+        Problem: The kubeconfig cannot be used, the server refuses or does not answer, or a claim is unknown.
+        ApiError: The server failed during the observation.
+    """
+    claims = catalogue.load()
+    selected = _selected(arguments.claim, claims)
+    reads_settings = not arguments.claim or bool({TOLERATIONS, MAX_PODS} & selected)
+    reads_kubelets = reads_settings and arguments.allow_nodes_proxy
+    if arguments.rbac:
+        terminal.put(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+        return digest.CONFORMS
+    access = connection.load_kubeconfig(arguments.kubeconfig, arguments.context)
+    terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
+    with contextlib.closing(PacedApi(access)) as api, _folder(arguments.run) as folder:
+        began = datetime.now(UTC)
+        cluster = look(api)
+        evidence = Evidence((), (), Tolerations(None, "not selected"))
+        if reads_settings:
+            evidence = _evidence(api, cluster, reads_kubelets=reads_kubelets)
+        seconds = observed_s(cluster)
+        api.watch_for(int(seconds) + 1 + FENCE_S)
+        nodes = counted(len(cluster.nodes), "node")
+        terminal.say(f"Kubernetes {cluster.version}, {nodes}: observing for {seconds:.0f} s")
+        history, subjects = record(api, cluster, evidence, seconds, folder)
+        subjects = list(select(subjects, selected))
+        rows = write_run(folder, began, subjects, history, claims, cluster)
+        facts = rundir.read_facts(folder)
+        absent = sorted(selected - set(facts.selected))
+        if absent:
+            terminal.say(f"not judged, as no node has the state that they are about: {', '.join(absent)}")
+        shown = list(settings_of(evidence, claims, cluster.version)) if reads_settings else []
+        warnings = list(dangers(evidence, claims, cluster.version))
+        _print(arguments, folder, claims, shown, warnings)
+    return digest.exit_code(rows, arguments.claim, facts.selected)
+
+
+def _selected(names: Sequence[str], claims: Mapping[str, Claim]) -> frozenset[str]:
+    """Return the selected claims. Raises Problem if one does not exist or needs more than an observation."""
+    for name in names:
+        if catalogue.find(name, claims).id not in CLAIMS:
+            choices = ", ".join(sorted(CLAIMS))
+            raise Problem(f"an observation cannot decide {name}", "--claim", f"choose from: {choices}")
+    return frozenset(names or CLAIMS)
+
+
+@contextlib.contextmanager
+def _folder(path: Path | None) -> Iterator[Path]:
+    """Make the run's folder; without `path` a temporary one. Raises Problem if the folder exists."""
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="nodeproof-audit-") as name:
+            yield rundir.create(Path(name))
+        return
+    if path.exists():
+        raise Problem("the folder exists", str(path), "name a new folder with --run")
+    yield rundir.create(path)
+
+
+def _evidence(api: Api, cluster: Cluster, *, reads_kubelets: bool) -> Evidence:
+    nodes, leases = (list(objects.values()) for objects in (cluster.nodes, cluster.leases))
+    return read_evidence(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
+
+
+def _print(
+    arguments: argparse.Namespace,
+    folder: Path,
+    claims: Mapping[str, Claim],
+    shown: Sequence[Setting],
+    warnings: Sequence[Danger],
+) -> None:
+    rows = rundir.read_verdicts(folder)
+    if arguments.format == "json":
+        content = {
+            "verdicts": rows,
+            "settings": [{**asdict(entry), "value": entry.value or None} for entry in shown],
+            "warnings": [asdict(entry) for entry in warnings],
+        }
+        terminal.document(f"{json.dumps(content, indent=1)}\n")
+    elif arguments.format == "junit":
+        terminal.document(tables.junit_xml(digest.read(folder, claims)))
+    else:
+        for line in (*_setting_lines(shown), *_danger_lines(warnings)):
+            terminal.put(line)
+        kept = str(folder) if arguments.run else "not kept (--run DIR)"
+        terminal.put(tables.render(digest.read(folder, claims), kept, {}))
+
+
+def _setting_lines(entries: Sequence[Setting]) -> Iterator[str]:
+    if not entries:
+        return
+    cells = [(entry.name, entry.value, entry.source) for entry in entries if entry.value]
+    yield from aligned([("setting", "value", "source"), *cells])
+    yield ""
+    unknown: dict[str, list[str]] = {}
+    for entry in entries:
+        if not entry.value:
+            unknown.setdefault(entry.source, []).append(entry.name)
+    for reason, names in unknown.items():
+        yield f"unproven: settings-unknown: {reason}"
+        yield from wrapped(", ".join(names))
+        yield ""
+
+
+def _danger_lines(entries: Sequence[Danger]) -> Iterator[str]:
+    for entry in entries:
+        yield f"warning: {entry.what}"
+        yield from wrapped(f"{entry.claim}: {entry.statement}")
+        yield from wrapped(f"finding: {entry.finding}")
+        yield ""

@@ -1,1 +1,0 @@
-"""Actions of a scenario. The beginning and end of each are recorded."""

@@ -1,1 +1,0 @@
-"""Audit of an existing cluster, which only reads."""
