@@ -22,8 +22,10 @@ PAGES = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Replace patterns in the navigation, such as `docs/findings/*.md`, by their pages."""
+    """Replace patterns in the navigation, such as `docs/findings/*.md`, by their pages; write no page 404."""
     config.nav = _expanded(config.nav, _top(config))
+    # It would load style and scripts from the root of a host, which neither a disk nor a subfolder has.
+    config.theme.static_templates.discard("404.html")
     return config
 
 
