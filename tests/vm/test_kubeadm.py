@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from nodeproof.artifacts.components import Components
+from nodeproof.cluster.resources import node
 from nodeproof.faults.fault import succeeds
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.client import starting
@@ -20,10 +21,13 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.outside import serve_api
 from nodeproof.labs.kinds.kubeadm.kind import KUBEADM
 from nodeproof.labs.kinds.kubeadm.nodes import CONTROL_PLANE
-from tests.acceptance.command import nodeproof
+from nodeproof.report import rundir
+from tests.acceptance.command import nodeproof, steps, the_run
+from tests.acceptance.test_own_cluster import FUTURE
+from tests.acceptance.test_run_on_a_cluster import CLAIMS, SCENARIOS
 
 Json = Any
-SERVE_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 300.0
+SERVE_TIMEOUT_S, RUN_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 600.0, 300.0
 JUDGED_BY_AUDIT = 15
 """At least: by an audit without rights on nodes/proxy and without pods of its own."""
 TAINT = "node-role.kubernetes.io/control-plane"
@@ -86,3 +90,32 @@ def test_audit_judges_it(kubeconfig: Path, tmp_path: Path) -> None:
     assert verdicts.count("conforms") >= JUDGED_BY_AUDIT
     settings = {entry["name"]: entry["value"] for entry in content["settings"]}
     assert settings["kube-controller-manager node-monitor-grace-period"] == "50s"
+
+
+def test_stopped_kubelet_is_judged_and_healed(lab: LabHandle, kubeconfig: Path, tmp_path: Path) -> None:
+    pki = lab.dir / "pki"
+    content = {
+        "cluster": {
+            "kubeconfig": str(kubeconfig),
+            "context": yaml.safe_load(kubeconfig.read_text())["current-context"],
+            "uid": lab.cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"],
+        },
+        "ssh": {"config": str(pki / "ssh_config"), "known_hosts": str(pki / "known_hosts")},
+        "nodes": {name: {"may": ["unit-down"]} for name in lab.fleet.node_names()},
+    }
+    (tmp_path / "cluster.yaml").write_text(json.dumps(content))
+    (tmp_path / "test_cluster.py").write_text(SCENARIOS)
+    mark = ("mark", "--cluster", "cluster.yaml", *content["nodes"], "--until", FUTURE)
+    process = nodeproof(*mark, cwd=tmp_path)
+    assert process.status == 0, process
+    run = ("run", "--cluster", "cluster.yaml", "--no-site", "test_cluster.py", "-k", "stopped")
+    process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
+    assert process.status == 0, process
+    folder = the_run(tmp_path)
+    assert folder is not None
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
+    assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
+    assert steps(folder)[-1] == "closed"
+    lab.wait_nodes_ready()
+    for name in content["nodes"]:
+        assert lab.cluster.api.get(node(name))["spec"].get("unschedulable") is None
