@@ -16,8 +16,6 @@ from nodeproof.model.problem import Problem
 
 _PROC = Path("/proc")
 _MEMORY_INFO = _PROC / "meminfo"
-_CONTROL_PLANE_MIB = 512
-"""Measured."""
 _WORKER_MIB = 256
 """Memory of a worker that records and judges: measured 135, plus a long recording."""
 _SOME_PRESSURE = re.compile(r"some avg10=(\d+(?:\.\d+)?)")
@@ -27,7 +25,7 @@ _LEAST_SHARE = 0.05
 
 def lab_mib(kind: Kind, shapes: Sequence[Shape]) -> int:
     """Return the memory that a lab of these nodes needs (MiB)."""
-    return _CONTROL_PLANE_MIB + sum(_node_mib(kind, shape) for shape in shapes)
+    return kind.host.control_plane_mib + sum(_node_mib(kind, shape) for shape in shapes)
 
 
 def _node_mib(kind: Kind, shape: Shape) -> int:

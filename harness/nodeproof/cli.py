@@ -341,7 +341,7 @@ _LAB_COMMANDS = (
             Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
             Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
             *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
-            Argument("--profile", default="fast", help="timing of the components; default fast"),
+            Argument("--profile", default="", help="timing of the components; default fast"),
             *run_options("--feature-gates", "--set"),
             *_COMPONENTS,
         ),

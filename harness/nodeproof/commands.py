@@ -270,7 +270,8 @@ def up(arguments: argparse.Namespace) -> int:
     machines = starting.read_topology(arguments.topology)
     spread = machines.spread
     nodes, zones = sum(spread) or arguments.nodes, len(spread) or arguments.zones
-    overrides, profile = parse(arguments.feature_gates, arguments.set), arguments.profile
+    overrides = parse(arguments.feature_gates, arguments.set)
+    profile = arguments.profile or kind.default_profile.name
     request = LabRequest(name, nodes, zones, profile, True, kind.name, spread, machines)
     starting.check(request)
     arguments.kubernetes_version = machines.control_plane_version(arguments.kubernetes_version)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the guest: build.sh KUBELET FOLDER puts vmlinuz, initrd.img, disk.qcow2 and packages.txt into FOLDER.
+# Builds the guest: build.sh KUBELET FOLDER [KUBEADM] puts vmlinuz, initrd.img, disk.qcow2 and packages.txt into FOLDER.
+# KUBEADM is a folder with executables of a cluster by name, and images.txt, the names of its container images.
 # Debian 13 from the mirror that apt uses here (or $NODEPROOF_DEBIAN_MIRROR). Needs root; starts no service.
 set -euo pipefail
 umask 022
@@ -10,6 +11,7 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 here=$(cd "$(dirname "$0")" && pwd)
 kubelet=${1:?kubelet executable}
 out=${2:?folder}
+kubeadm=${3:-}
 work=$out/work
 root=$work/root
 
@@ -38,7 +40,7 @@ apt_access() { apt-config dump | grep -iE '^Acquire::(https?|retries)(::| )' | g
 
 bootstrap() {
     local include
-    include=$(grep -v '^#' "$here/packages.txt" | paste -sd,)
+    include=$(grep -v '^#' "$here/packages.txt" | paste -sd,)${kubeadm:+,sudo}
     apt_access >"$work/apt.conf"
     sources >"$work/sources.list"
     mmdebstrap --quiet --mode=root --variant=minbase --include="$include" --keyring="$keyring" \
@@ -56,22 +58,35 @@ bootstrap() {
         "$suite" "$root" - <"$work/sources.list"
 }
 
-# A docker archive with busybox as its only layer: archive NAME ENTRYPOINT (as JSON).
-archive() {
-    local folder=$work/archive-$1 layer config
+# Adds an image to the archive in a folder: image FOLDER NAME ENTRYPOINT (as JSON) LAYER...
+image() {
+    local folder=$1 name=$2 entrypoint=$3 layer digest config layers= digests=
+    shift 3
     mkdir -p "$folder"
-    cp "$work/layer.tar" "$folder/layer.tar"
-    layer=$(sha256sum "$folder/layer.tar" | cut -d' ' -f1)
-    printf '{"architecture":"amd64","os":"linux","created":"1970-01-01T00:00:00Z","config":{"Env":["PATH=/bin"],%s},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
-        "\"Entrypoint\":$2" "$layer" >"$folder/config.json"
+    for layer; do
+        digest=$(sha256sum "$layer" | cut -d' ' -f1)
+        ln -f "$layer" "$folder/$digest.tar"
+        layers+=${layers:+,}\"$digest.tar\"
+        digests+=${digests:+,}\"sha256:$digest\"
+    done
+    printf '{"architecture":"amd64","os":"linux","created":"1970-01-01T00:00:00Z","config":{"Env":["PATH=/usr/local/bin:/usr/sbin:/bin"],%s},"rootfs":{"type":"layers","diff_ids":[%s]}}' \
+        "\"Entrypoint\":$entrypoint" "$digests" >"$folder/config.json"
     config=$(sha256sum "$folder/config.json" | cut -d' ' -f1)
     mv "$folder/config.json" "$folder/$config.json"
-    printf '[{"Config":"%s.json","RepoTags":["nodeproof.local/%s:1"],"Layers":["layer.tar"]}]' "$config" "$1" \
-        >"$folder/manifest.json"
-    packed "$folder" "$root/usr/share/nodeproof/images/$1.tar"
+    printf '{"Config":"%s.json","RepoTags":["%s"],"Layers":[%s]}\n' "$config" "$name" "$layers" >>"$folder/images"
+}
+
+# Writes the archive of a folder's images, which is imported at the first boot.
+archive() {
+    printf '[%s]' "$(paste -sd, "$1/images")" >"$1/manifest.json"
+    rm "$1/images"
+    packed "$1" "$root/usr/share/nodeproof/images/${1##*/}.tar"
 }
 
 packed() { tar -C "$1" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf "$2" .; }
+
+# The first process of a container ignores a signal that it does not handle.
+pause='["/bin/sh","-c","trap \"exit 0\" TERM INT; sleep 2000000000 \u0026 wait"]'
 
 images() {
     local layer=$work/layer applet
@@ -84,9 +99,63 @@ images() {
     echo 'root:x:0:0:root:/root:/bin/sh' >"$layer/etc/passwd"
     echo 'root:x:0:' >"$layer/etc/group"
     packed "$layer" "$work/layer.tar"
-    archive busybox '["/bin/sh"]'
-    # The first process of a container ignores a signal that it does not handle.
-    archive pause '["/bin/sh","-c","trap \"exit 0\" TERM INT; sleep 2000000000 \u0026 wait"]'
+    image "$work/nodeproof" nodeproof.local/busybox:1 '["/bin/sh"]' "$work/layer.tar"
+    image "$work/nodeproof" nodeproof.local/pause:1 "$pause" "$work/layer.tar"
+    archive "$work/nodeproof"
+}
+
+# Installs executables of the cluster below a folder; several names of one file become links.
+executables() {
+    local folder=$1 name file
+    shift
+    mkdir -p "$folder"
+    for name; do
+        file=$(readlink -f "$kubeadm/$name")
+        [ -e "$folder/${file##*/}" ] || install -m 755 "$file" "$folder/${file##*/}"
+        [ -e "$folder/$name" ] || ln -s "${file##*/}" "$folder/$name"
+    done
+}
+
+# A layer with programs of the guest and the libraries that they load: programs LAYER PROGRAM...
+programs() {
+    local layer=$1 libraries
+    shift
+    libraries=$(in_guest ldd "$@" | grep -o '/[^ ]*\.so[^ ]*' | sort -u)
+    # shellcheck disable=SC2086  # these are many
+    in_guest tar -C / -chf - --sort=name --mtime=@0 -P "$@" $libraries /usr/lib/x86_64-linux-gnu/xtables >"$layer"
+}
+
+# What a machine of a kubeadm cluster has more.
+cluster() {
+    rm "$root/usr/local/bin/kubelet"
+    executables "$root/usr/local/bin" kubelet kubeadm kubectl
+    cp -r "$here/kubeadm/." "$root/"
+    # Its owner's account; sshd takes a password that begins with ! for a locked account.
+    in_guest useradd --create-home --shell /bin/bash --password '*' admin
+    chmod 440 "$root/etc/sudoers.d/admin"
+    cluster_images
+}
+
+cluster_images() {
+    local layers=$work/cluster-layers name
+    executables "$layers/kubernetes/usr/local/bin" \
+        etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler
+    mkdir -p -m 1777 "$layers/kubernetes/tmp"
+    executables "$layers/coredns" coredns
+    programs "$layers/iptables.tar" /usr/sbin/iptables /usr/sbin/iptables-save /usr/sbin/iptables-restore \
+        /usr/sbin/ip6tables /usr/sbin/ip6tables-save /usr/sbin/ip6tables-restore /usr/sbin/nft
+    for name in kubernetes coredns; do
+        packed "$layers/$name" "$layers/$name.tar"
+    done
+    while read -r name; do
+        case $name in
+            */coredns:*) image "$work/cluster" "$name" '["/coredns"]' "$layers/coredns.tar" ;;
+            */pause:*) image "$work/cluster" "$name" "$pause" "$work/layer.tar" ;;
+            */kube-proxy:*) image "$work/cluster" "$name" '["kube-proxy"]' "$layers/kubernetes.tar" "$layers/iptables.tar" ;;
+            *) image "$work/cluster" "$name" '[]' "$layers/kubernetes.tar" ;;
+        esac
+    done <"$kubeadm/images.txt"
+    archive "$work/cluster"
 }
 
 units() {
@@ -119,6 +188,7 @@ customize() {
     cp -r "$here/files/." "$root/"
     install -m 755 "$kubelet" "$root/usr/local/bin/kubelet"
     images
+    [ -z "$kubeadm" ] || cluster
     units
     rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/apt/apt.conf.d/99mmdebstrap"
     rm -rf "$root"/etc/apt/sources.list* "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*
@@ -140,7 +210,7 @@ disk() {
     chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' >"$out/packages.txt"
     cp "$root"/boot/vmlinuz-* "$out/vmlinuz"
     cp "$root"/boot/initrd.img-* "$out/initrd.img"
-    rm -rf "${root:?}"/boot/* "$root"/vmlinuz* "$root"/initrd.img*
+    rm -rf "${root:?}"/boot/{vmlinuz,initrd.img,System.map}-* "$root"/vmlinuz* "$root"/initrd.img*
     mke2fs -q -t ext4 -L NPROOT -m 0 -i 65536 -O '^metadata_csum' -E lazy_itable_init=0,lazy_journal_init=0 \
         -d "$root" "$work/disk.raw" "$disk_size"
     qemu-img convert -f raw -O qcow2 "$work/disk.raw" "$out/disk.qcow2"

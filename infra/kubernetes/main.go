@@ -28,6 +28,7 @@ var programs = map[string]func() int{
 	"kube-controller-manager": runControllerManager,
 	"kube-proxy":              runProxy,
 	"kube-scheduler":          runScheduler,
+	"kubeadm":                 runKubeadm,
 	"kubelet":                 runKubelet,
 	"kubectl":                 runKubectl,
 }

@@ -15,6 +15,8 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
+	kubeadmutil "k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
@@ -38,6 +40,12 @@ func runProxy() int { return cli.Run(proxy.NewProxyCommand()) }
 
 // runKubelet is k8s.io/kubernetes/cmd/kubelet/kubelet.go.
 func runKubelet() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) }
+
+// runKubeadm is k8s.io/kubernetes/cmd/kubeadm/kubeadm.go.
+func runKubeadm() int {
+	kubeadmutil.HandleError(kubeadm.Run())
+	return 0
+}
 
 // runKubectl is k8s.io/kubernetes/cmd/kubectl/kubectl.go: the verbosity counts while the command is still being built,
 // and errors are printed the way kubectl's users know.

@@ -23,6 +23,7 @@ from nodeproof.artifacts.checkout import Checkout, checkout_of, content_hash, re
 from nodeproof.artifacts.components import (
     CLOUD,
     HOLLOW,
+    KUBEADM,
     PROXY,
     ROLES,
     obtain,
@@ -146,8 +147,13 @@ def release(folder: Path, version: str = "v1.34.2", *, without: tuple[str, ...] 
     """Write a folder of executables as an administrator would."""
     folder.mkdir(parents=True)
     for role in ROLES:
-        texts = {"etcd": "etcd Version: 3.6.5\nGit SHA: abc", "kubectl": f"Client Version: {version}"}
-        arg = "version --client" if role == "kubectl" else "--version"
+        texts = {
+            "etcd": "etcd Version: 3.6.5\nGit SHA: abc",
+            "kubectl": f"Client Version: {version}",
+            KUBEADM: version,
+        }
+        arguments = {"kubectl": "version --client", KUBEADM: "version --output=short"}
+        arg = arguments.get(role, "--version")
         text = f'#!/bin/sh\n[ "$*" = "{arg}" ] || exit 1\necho "{texts.get(role, f"Kubernetes {version}")}"\n'
         if role not in without:
             executable(folder / role, text)
@@ -183,14 +189,15 @@ def test_supplied_folder_may_be_laid_out_like_a_cache_entry(tmp_path: Path) -> N
 def test_optional_executables_come_from_the_default_build(
     tmp_path: Path, cache: Path, recipe: Path, go: Go
 ) -> None:
-    folder = release(tmp_path / "mine", without=("etcd", HOLLOW, CLOUD, PROXY))
+    folder = release(tmp_path / "mine", without=("etcd", HOLLOW, CLOUD, PROXY, KUBEADM))
     lines: list[str] = []
     executables = obtain(str(folder), "", lines.append)
     assert not executables.hollow_from_tree
     assert executables.by_role[HOLLOW].origin == executables.by_role["etcd"].origin == "built"
     assert executables.by_role["kube-apiserver"].origin == "supplied"
     assert executables.by_role[CLOUD].origin == "built"
-    assert "no etcd and no kube-proxy and no hollow-kubelet and no cloud-controller-manager" in lines[0]
+    lacking = ("etcd", PROXY, KUBEADM, HOLLOW, CLOUD)
+    assert f"no {' and no '.join(lacking)}:" in lines[0]
 
 
 def test_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:
@@ -344,7 +351,7 @@ def test_two_processes_at_once_build_once(cache: Path, recipe: Path, go: Go) -> 
 def test_build_progress_is_reported(
     cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(component_build, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr("nodeproof.cache._REPORT_EVERY_S", 0.0)
     go.install(build="echo k8s.io/api/core/v1; echo 'go: downloading x'")
     lines: list[str] = []
     obtain("build", DEFAULT_KUBERNETES_VERSION, lines.append)

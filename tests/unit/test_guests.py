@@ -18,6 +18,7 @@ from nodeproof import proc
 from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Component, Components
 from nodeproof.artifacts.image import golden_image, image_hash
+from nodeproof.artifacts.kubeadm import Parts
 from nodeproof.cache import unfinished
 from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.processes import EventLog, Processes, last_console_lines
@@ -492,6 +493,23 @@ def test_other_kubelet_needs_another_image(recipe: Path, builds: Callable[[], in
     other = golden_image(_components("bb"), print)
     assert one.disk != other.disk
     assert builds() == 2
+
+
+def test_machine_of_a_kubeadm_cluster_needs_another_image_with_its_parts(
+    recipe: Path, builds: Callable[[], int]
+) -> None:
+    (recipe / "build.sh").write_text(
+        (recipe / "build.sh").read_text()
+        + '[ -z "$3" ] || cat "$3/images.txt" "$3/coredns" >"$2/disk.qcow2"\n'
+    )
+    coredns = recipe / "coredns"
+    coredns.write_text("an executable\n")
+    disks = {
+        golden_image(_components(), print, parts).disk.read_text()
+        for parts in (None, *(Parts({"coredns": coredns}, [name], name) for name in ("one:1", "two:2")))
+    }
+    assert disks == {"disk\n", "one:1\nan executable\n", "two:2\nan executable\n"}
+    assert builds() == 3
 
 
 def test_recipe_decides_the_hash_and_prose_does_not(recipe: Path) -> None:

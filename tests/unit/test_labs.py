@@ -100,7 +100,7 @@ def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -
     starting.check(starting.LabRequest("p-000000", 3, 2, "fast", False, "nothing"))
     assert str(diagnose("nothing", 3)).startswith("nothing lab: ")
     assert kind_named("nothing").settings(FAST)
-    with pytest.raises(Problem, match="process, libvirt, vagrant, nothing"):
+    with pytest.raises(Problem, match="process, kubeadm, libvirt, vagrant, nothing"):
         kind_named("vmware")
 
 

@@ -195,7 +195,7 @@ def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) ->
 
 
 def test_running_lab_with_a_checkout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = SimpleNamespace(overrides=NO_OVERRIDES)
+    status = SimpleNamespace(kind="process", overrides=NO_OVERRIDES)
     monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
     monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
     with pytest.raises(Problem, match="lab p-000001 has its executables") as caught:

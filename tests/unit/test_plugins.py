@@ -100,7 +100,7 @@ def test_kind_of_lab_that_cannot_be_used_is_reported_where_it_is_missed(
     process = run_python(tmp_path, "-m", "nodeproof.cli", "doctor", "--lab", "dummy")
     assert process.status == 2, process
     assert process.stderr.splitlines() == [
-        "nodeproof: unknown lab 'dummy' (--lab); choose: process, libvirt, vagrant",
+        "nodeproof: unknown lab 'dummy' (--lab); choose: process, kubeadm, libvirt, vagrant",
         f"plugin dummy of acme-dummy 1.2 is not loaded: {why}",
     ]
 

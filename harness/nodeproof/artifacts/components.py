@@ -14,7 +14,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ ROLES = (
     "kube-scheduler",
     "kube-proxy",
     "kubelet",
+    "kubeadm",
     "kubectl",
     "hollow-kubelet",
     "cloud-controller-manager",
@@ -57,10 +58,16 @@ ROLES = (
 HOLLOW = "hollow-kubelet"
 CLOUD = "cloud-controller-manager"
 PROXY = "kube-proxy"
+KUBEADM = "kubeadm"
 
 # A supplied folder may lack what no Kubernetes release ships, and what only one scenario needs. The
 # cloud-controller-manager here contains nodeproof's own cloud provider, unlike that of a real cloud.
-_OPTIONAL = ("etcd", HOLLOW, CLOUD, PROXY)
+_OPTIONAL = ("etcd", HOLLOW, CLOUD, PROXY, KUBEADM)
+_VERSION_ARGUMENTS: Mapping[str, Sequence[str]] = {
+    "kubectl": ("version", "--client"),
+    KUBEADM: ("version", "--output=short"),
+}
+"""The arguments that make an executable print its version, if not `--version`."""
 _EXECUTABLE = "components"
 _LIST_TIMEOUT_S = 60.0
 _MANIFEST = "manifest.json"
@@ -334,7 +341,7 @@ def _supplied(folder: Path, report: Report) -> Components:
 
 def read_version(role: str, path: Path) -> str:
     """Return the version that an executable reports, `v1.36.3` (etcd: `3.6.8`). Raises Problem."""
-    arguments = ["version", "--client"] if role == "kubectl" else ["--version"]
+    arguments = _VERSION_ARGUMENTS.get(role, ("--version",))
     try:
         output = proc.run([str(path), *arguments], timeout_s=VERSION_TIMEOUT_S).stdout
     except proc.CommandFailed as failed:

@@ -1,8 +1,9 @@
 """The golden image of virtual machine labs: built from `infra/image`, and cached.
 
 An image is stored under `${XDG_CACHE_HOME:-~/.cache}/nodeproof/images/<hash>/`: kernel, initial RAM disk,
-disk and a manifest with the version of every package in it. The hash covers the recipe and the kubelet: a
-changed recipe is another entry, and an old entry is never wrong.
+disk and a manifest with the version of every package in it. The hash covers the recipe, the kubelet and, for
+a machine of a kubeadm cluster, its other parts: a changed recipe is another entry, and an old entry is never
+wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from nodeproof import proc
 from nodeproof.artifacts.build import tail
 from nodeproof.artifacts.components import Component, Components
+from nodeproof.artifacts.kubeadm import Parts
 from nodeproof.cache import Clock, Report, cache_dir, load_or_build, time_left
 from nodeproof.hints import MACHINES, hint_for, shipped
 from nodeproof.model.pattern import Json
@@ -67,24 +69,29 @@ class Image:
         return self.disk.parent / "snapshots"
 
 
-def golden_image(components: Components, report: Report) -> Image:
+def golden_image(components: Components, report: Report, parts: Parts | None = None) -> Image:
     """Return the guest with that kubelet, from the cache or built now, which takes minutes.
 
-    `report` is called with messages about slow steps. Raises Problem.
+    Args:
+        components: contain the kubelet.
+        report: called with messages about slow steps.
+        parts: what a machine of a kubeadm cluster has more.
+
+    Raises Problem.
     """
-    entry = _entry(components)
+    entry = _entry(components, parts)
     return load_or_build(
         entry,
         _load,
-        lambda: _build(recipe_dir(), components.by_role["kubelet"], entry, report),
+        lambda: _build(recipe_dir(), components.by_role["kubelet"], parts, entry, report),
         "another process builds this image",
         report,
     )
 
 
-def cached(components: Components) -> Image | None:
+def cached(components: Components, parts: Parts | None = None) -> Image | None:
     """Return the guest with that kubelet from the cache; never build it. Raises Problem."""
-    return _load(_entry(components))
+    return _load(_entry(components, parts))
 
 
 def cached_kernel() -> Path | None:
@@ -97,9 +104,9 @@ def recipe_dir() -> Path:
     return shipped("infra/image/build.sh").parent
 
 
-def image_hash(recipe: Path, kubelet: Component) -> str:
+def image_hash(recipe: Path, kubelet: Component, parts: Parts | None = None) -> str:
     """Return 12 hex digits over all inputs of a build, except the mirror's package versions."""
-    digest = hashlib.sha256(kubelet.sha256.encode())
+    digest = hashlib.sha256(f"{kubelet.sha256}{parts.identity if parts else ''}".encode())
     for file in sorted(recipe.rglob("*")):
         if file.is_file() and file.suffix not in _PROSE:
             executable = file.stat().st_mode & 0o100
@@ -108,9 +115,9 @@ def image_hash(recipe: Path, kubelet: Component) -> str:
     return digest.hexdigest()[:12]
 
 
-def _entry(components: Components) -> Path:
+def _entry(components: Components, parts: Parts | None) -> Path:
     """Return the path of the cache entry of the guest with that kubelet, whether it exists or not."""
-    return cache_dir() / "images" / image_hash(recipe_dir(), components.by_role["kubelet"])
+    return cache_dir() / "images" / image_hash(recipe_dir(), components.by_role["kubelet"], parts)
 
 
 def _load(entry: Path) -> Image | None:
@@ -128,7 +135,7 @@ def _load(entry: Path) -> Image | None:
     return Image(entry / _KERNEL, entry / _INITRD, entry / _DISK, facts)
 
 
-def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> None:
+def _build(recipe: Path, kubelet: Component, parts: Parts | None, entry: Path, report: Report) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     root = root_prefix()
     check_tools(TOOLS, "guest image", hint_for(MACHINES))
@@ -140,7 +147,10 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
         # The package manager's own user works below this folder.
         fresh.chmod(0o755)
         began = time.monotonic()
-        _run_recipe(root, recipe, kubelet, fresh, expected_s, report)
+        arguments = [str(kubelet.path.resolve()), str(fresh)]
+        if parts:
+            arguments.append(str(_write_parts(fresh / "work" / "parts", parts)))
+        _run_recipe(root, recipe, arguments, expected_s, report)
         _write_manifest(fresh, kubelet, time.monotonic() - began)
         shutil.rmtree(entry, ignore_errors=True)
         fresh.rename(entry)
@@ -152,6 +162,15 @@ def _build(recipe: Path, kubelet: Component, entry: Path, report: Report) -> Non
         _remove(root, [fresh])
 
 
+def _write_parts(folder: Path, parts: Parts) -> Path:
+    """Write the folder that `build.sh` takes a cluster's parts from; return it. Raises OSError."""
+    folder.mkdir(parents=True)
+    for name, path in parts.executables.items():
+        (folder / name).symlink_to(path.resolve())
+    (folder / "images.txt").write_text("\n".join((*parts.images, "")))
+    return folder
+
+
 def _last_took_s(images: Path) -> float:
     """Return how long the last build took (s), or else how long builds usually take."""
     manifests = sorted(images.glob(f"*/{_MANIFEST}"), key=lambda path: path.stat().st_mtime)
@@ -160,9 +179,9 @@ def _last_took_s(images: Path) -> float:
 
 
 def _run_recipe(
-    root: list[str], recipe: Path, kubelet: Component, fresh: Path, expected_s: float, report: Report
+    root: list[str], recipe: Path, arguments: list[str], expected_s: float, report: Report
 ) -> None:
-    """Run `build.sh` for `fresh`. Raises Problem with the last lines of its output."""
+    """Run `build.sh`, whose second argument is the new folder. Raises Problem with its last lines."""
     # sudo passes no variable on.
     mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
 
@@ -174,12 +193,11 @@ def _run_recipe(
             report(line)
         clock.tick("building the guest image", clock.elapsed_s, expected_s)
 
-    script = [str(recipe / "build.sh"), str(kubelet.path.resolve()), str(fresh)]
-    argv = [*root, "env", *mirrors, "nice", "bash", *script]
+    argv = [*root, "env", *mirrors, "nice", "bash", str(recipe / "build.sh"), *arguments]
     try:
         proc.stream_lines(argv, report_own, timeout_s=_BUILD_TIMEOUT_S)
     except proc.CommandFailed as failed:
-        raise _explain(failed, fresh) from failed
+        raise _explain(failed, Path(arguments[1])) from failed
 
 
 def _explain(failed: proc.CommandFailed, where: Path) -> Problem:

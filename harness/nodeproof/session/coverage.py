@@ -23,7 +23,9 @@ from nodeproof.session.options import Options
 
 Column = tuple[str, str]
 """A lab kind and a profile."""
-COLUMNS: Sequence[Column] = [(kind, profile) for kind in KINDS for profile in PROFILES]
+COLUMNS: Sequence[Column] = [
+    (name, profile) for name, kind in KINDS.items() if not kind.hosts_control_plane for profile in PROFILES
+]
 JUDGED = "judged"
 
 

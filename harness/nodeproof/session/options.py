@@ -29,7 +29,7 @@ from nodeproof.labs.base.spec import DEFAULT_SHAPE, Shape
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, check_versions, read_topology
-from nodeproof.labs.kinds import DEFAULT_KIND, EXISTING, KINDS
+from nodeproof.labs.kinds import DEFAULT_KIND, EXISTING, KINDS, kind_named
 from nodeproof.labs.kinds.existing.consent import marked_nodes
 from nodeproof.labs.kinds.existing.kind import CLIENT, RIGHTS
 from nodeproof.model.overrides import (
@@ -190,6 +190,7 @@ def resolve(options: Options, workers: int = 0) -> Options:
         KINDS.get(options.lab, DEFAULT_KIND).check_nodes(options.nodes)
     if not options.starts_lab:
         return _resolve_running(options, workers)
+    KINDS[options.lab].check_run()
     checkout = options.checkout or checkout_of(options.source, options.components, options.kubernetes_version)
     version = tested_version(options.components, options.kubernetes_version, checkout)
     overrides = _with_topology(options, version)
@@ -269,6 +270,7 @@ def _resolve_running(options: Options, workers: int) -> Options:
         choices = f"choose {', '.join(KINDS)}, or a running lab ({running})"
         raise Problem(f"unknown lab {options.lab!r}", "--lab", choices, "\n".join(KINDS.errors))
     status = registry.client(name).status()
+    kind_named(status.kind).check_run()
     _check_settings(name, status, options)
     _check_nodes(name, status, options.topology.entries)
     sizes = Counter(node.zone for node in status.nodes)

@@ -85,6 +85,14 @@ class Nodes:
     def prepare(self) -> None:
         """Start what the nodes run on, if anything. Raises Problem, OutsideError, CommandFailed."""
 
+    def api_servers(self) -> Sequence[str]:
+        """Return the addresses of the API servers, if machines of this kind run the control plane."""
+        raise NotImplementedError
+
+    def start_control_plane(self) -> None:
+        """Start the control plane, if machines of this kind run it. Raises Problem, MachineError."""
+        raise NotImplementedError
+
     def get(self, name: str) -> RunningNode:
         """Return a node by name. Raises Problem if the lab has no such node."""
         if name not in self._specs:

@@ -45,6 +45,12 @@ class Authority:
         """Write the authority's certificate to `folder/ca.crt`."""
         (folder / "ca.crt").write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
 
+    def write_pair(self, folder: Path) -> None:
+        """Write the authority's certificate and key to `folder/ca.crt` and `folder/ca.key`."""
+        folder.mkdir(parents=True)
+        self.write_bundle(folder)
+        write_private(folder / "ca.key", _pem(self._key))
+
     def issue(
         self,
         file: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -104,9 +104,9 @@ def enter_plane(pid: int) -> list[str]:
     return ["nsenter", f"--target={pid}", "--net", "--uts", "--"]
 
 
-def balancer(spec: LabSpec) -> list[str]:
-    """Return the command of etcd's TCP proxy in front of the API servers (etcd gateway)."""
-    endpoints = ",".join(f"{plane.address}:{API_PORT}" for plane in spec.control_planes)
+def balancer(spec: LabSpec, addresses: Iterable[str]) -> list[str]:
+    """Return the command of etcd's TCP proxy in front of the API servers at `addresses` (etcd gateway)."""
+    endpoints = ",".join(f"{address}:{API_PORT}" for address in addresses)
     return [
         spec.binary("etcd"),
         *("gateway", "start", f"--listen-addr={API_ADDRESS}:{API_PORT}"),

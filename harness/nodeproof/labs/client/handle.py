@@ -23,7 +23,7 @@ from nodeproof.cluster.resources import RESOURCES, SENTINEL, WATCHED, node
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.base.spec import KUBELET_PORT, NodeSpec
 from nodeproof.labs.client.safety import MARK, Safety
-from nodeproof.labs.kinds.kind import Access, Kind, RunKubectl
+from nodeproof.labs.kinds.kind import Access, Kind, Limits, RunKubectl
 from nodeproof.locks import try_lock, unlock
 from nodeproof.machines.machine import Machine, MachineError, checked
 from nodeproof.model.clocks import Reading
@@ -205,7 +205,7 @@ def _write(descriptor: int, text: str) -> None:
     os.ftruncate(descriptor, len(text.encode()))
 
 
-NODES_READY_TIMEOUT_S = 120.0
+NODES_READY_TIMEOUT_S = Limits.nodes_ready_timeout_s
 CLEAN_TIMEOUT_S = 60.0
 _CALIBRATION_SENTINELS, _CALM_S, _CALIBRATION_TIMEOUT_S = 5, 0.05, 15.0
 """A calibration is a floor under the slack of each recording. What burdened the host while labs started does

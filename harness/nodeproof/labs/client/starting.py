@@ -54,6 +54,7 @@ from nodeproof.model.overrides import (
     NODE_VERSIONS_OPTION,
     SET_OPTION,
     SOURCE_OPTION,
+    UPGRADE_OPTION,
     Overrides,
 )
 from nodeproof.model.pattern import Json
@@ -86,7 +87,7 @@ def dry_run(overrides: Overrides, components: Components, kind: Kind, profile: P
     """
     if not overrides.texts:
         return overrides
-    if kind.connect is not None:
+    if kind.connect is not None or kind.hosts_control_plane:
         message = f"the components of a {kind.name} lab are not started by nodeproof"
         raise Problem(message, f"{_WHERE}, {SOURCE_OPTION}", "leave them out")
     known_gates = {
@@ -348,7 +349,9 @@ def check(request: LabRequest) -> None:
     if any(entry.shape != DEFAULT_SHAPE for entry in request.topology.entries) and not kind.has_shapes:
         message = f"memory and processors of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, "--topology", "omit memory_mib and cpus, or choose another --lab")
-    profile_named(request.profile)
+    if profile_named(request.profile) != kind.default_profile and kind.hosts_control_plane:
+        message = f"a {kind.name} lab has upstream's timing"
+        raise Problem(message, f"--profile {request.profile}", "leave it out")
 
 
 def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
@@ -359,6 +362,9 @@ def check_versions(kind: Kind, api_server: str, overrides: Overrides) -> None:
     if overrides.control_planes > 1 and not kind.has_control_planes:
         message = f"a {kind.name} lab has one control plane"
         raise Problem(message, CONTROL_PLANES_OPTION, "leave it out, or choose another --lab")
+    if overrides.upgrade_to and kind.hosts_control_plane:
+        message = f"the control plane of a {kind.name} lab cannot be upgraded"
+        raise Problem(message, UPGRADE_OPTION, "leave it out, or choose another --lab")
     check_skew(api_server, overrides.node_versions)
     check_upgrade(api_server, overrides.upgrade_to, overrides.node_versions)
 
@@ -466,10 +472,12 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         _wait_socket(spec, child, startup)
         client = SupervisorClient(spec.dir / "s")
         hold = client.hold()
-        _wait_phase(client, kind_named(spec.kind).limits.ready_timeout_s)
+        limits = kind_named(spec.kind).limits
+        _wait_phase(client, limits.ready_timeout_s)
         lab = supervised(spec.dir, components, hold)
         # Scenarios wait for renewed Leases later: that takes up to ten seconds with `documented`.
-        lab.wait_nodes_ready(unready=partial(_unready, lab) if spec.overrides.texts else workloads.not_ready)
+        unready = partial(_unready, lab) if spec.overrides.texts else workloads.not_ready
+        lab.wait_nodes_ready(timeout_s=limits.nodes_ready_timeout_s, unready=unready)
         return lab
     except BaseException:
         if hold is not None:

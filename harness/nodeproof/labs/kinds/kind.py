@@ -16,7 +16,7 @@ from nodeproof.artifacts.components import HOLLOW, Components
 from nodeproof.hints import BASE, Hint
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
-from nodeproof.labs.base.profiles import FIXED_KUBELET, Profile, fixed_flags
+from nodeproof.labs.base.profiles import DOCUMENTED, FAST, FIXED_KUBELET, Profile, fixed_flags
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import LabStatus, NodeInfo
 from nodeproof.machines.machine import Machine
@@ -79,11 +79,13 @@ class Image:
 class HostNeeds:
     """What a lab needs of its host, besides its control plane and the programs that every lab runs.
 
-    Memory, space and inotify instances are per node; the defaults were measured with hollow nodes.
+    `control_plane_mib` is memory; other memory, space and inotify instances are per node. The defaults were
+    measured with hollow nodes.
     `machine_mib` is the part of a node's memory that its virtual machine gets, unless its shape differs.
     `doctor` checks a kind with `is_checked_by_default` False only if it is named.
     """
 
+    control_plane_mib: int = 512
     node_mib: int = 40
     machine_mib: int = 0
     node_gib: float = 0.0
@@ -101,15 +103,17 @@ class HostNeeds:
 class Limits:
     """The limits of a kind of lab.
 
-    `nodes` is the maximum number of nodes, `ready_timeout_s` the timeout until the lab serves, `node_mib`
-    each node's share of the lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of
-    one lab, a core supports in parallel without making verdicts unproven; 0 if zones are not shared. A
-    scenario that needs more than `common_nodes` gets a lab of its own size, or one resized for it. Runs
-    without a number of workers use as many as the host supports with `runs_in_parallel`, else one.
+    `nodes` is the maximum number of nodes, `ready_timeout_s` the timeout until the lab serves,
+    `nodes_ready_timeout_s` that until its nodes are Ready from then on, `node_mib` each node's share of the
+    lab's memory. `labs_per_core` and `zones_per_core` are how many labs, or zones of one lab, a core supports
+    in parallel without making verdicts unproven; 0 if zones are not shared. A scenario that needs more than
+    `common_nodes` gets a lab of its own size, or one resized for it. Runs without a number of workers use as
+    many as the host supports with `runs_in_parallel`, else one.
     """
 
     nodes: int = 100
     ready_timeout_s: float = 180.0
+    nodes_ready_timeout_s: float = 120.0
     node_mib: int = 64
     labs_per_core: float = 1.5
     zones_per_core: float = 3.0
@@ -133,7 +137,9 @@ class Kind:
     the hypervisor for the owner of a node. `is_hollow` means that its kubelets are hollow, `has_shapes` that
     each node has its own memory and processors, `has_node_versions` that a node may have a kubelet of another
     version, `has_control_planes` that it may have three control planes, `has_host_clock` that its nodes share
-    the clock of the harness's kernel. `deviations` lists how its nodes differ from a normal installation.
+    the clock of the harness's kernel, `hosts_control_plane` that its machines run the control plane, so that
+    no run starts it: it is used like somebody's own cluster. `deviations` lists how its nodes differ from a
+    normal installation.
     `only_faults` are the words of the faults that it can have if it is somebody's own cluster, which is
     attached and never started; None if it is a lab.
     """
@@ -149,6 +155,7 @@ class Kind:
     has_node_versions: bool = False
     has_control_planes: bool = False
     has_host_clock: bool = False
+    hosts_control_plane: bool = False
     deviations: Sequence[str] = ()
     storage: DriverFactory | None = None
     boot_files: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}
@@ -165,6 +172,11 @@ class Kind:
         return self.only_faults is not None
 
     @property
+    def default_profile(self) -> Profile:
+        """The profile of a lab that a person starts."""
+        return DOCUMENTED if self.hosts_control_plane else FAST
+
+    @property
     def kubelet_role(self) -> str:
         """The role of the executable that its nodes run."""
         return HOLLOW if self.is_hollow else KUBELET
@@ -174,6 +186,12 @@ class Kind:
         if not 1 <= count <= self.limits.nodes:
             limits = f"a {self.name} lab has 1 to {self.limits.nodes}"
             raise Problem(f"{count} nodes requested", "--nodes", limits)
+
+    def check_run(self) -> None:
+        """Check that a run may use a lab of this kind as its lab. Raises Problem."""
+        if self.hosts_control_plane:
+            message = f"a {self.name} lab is used like your own cluster"
+            raise Problem(message, "--lab", "run on it with --cluster FILE")
 
     def runs_tested_kubelet(self, components: Components) -> bool:
         """Return whether its kubelets are built from the Kubernetes version under test."""
@@ -202,9 +220,9 @@ class Kind:
     def settings(self, profile: Profile, overrides: Overrides = NO_OVERRIDES) -> list[str]:
         """Return every setting that differs from upstream's default, one line each, for display.
 
-        Those of somebody's own cluster are not of nodeproof's making.
+        Those of somebody's own cluster, and of one like it, are not of nodeproof's making.
         """
-        if self.is_attached:
+        if self.is_attached or self.hosts_control_plane:
             return []
         flags_of_components = [
             f"{component} {name}={value}"

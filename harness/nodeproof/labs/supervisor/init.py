@@ -219,7 +219,10 @@ class LabServer:
     def _build(self) -> None:
         try:
             self._nodes.prepare()
-            self._start_control_plane()
+            if self._kind.hosts_control_plane:
+                self._start_hosted_control_plane()
+            else:
+                self._start_control_plane()
             for node in self._nodes.all():
                 self._nodes.start_kubelet(node.spec.name)
             for node in self._nodes.all():
@@ -243,10 +246,10 @@ class LabServer:
         for name in self._planes.names:
             self._planes.boot(name)
         if self._planes.names:
-            self._services.start(BALANCER, balancer(self.spec))
+            addresses = [plane.address for plane in self.spec.control_planes]
+            self._services.start(BALANCER, balancer(self.spec, addresses))
         self._start_components(commands, STORES)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self._nodes.join, self.spec.nodes))
+        self._join_nodes()
         for plane in self.spec.control_planes:
             control_plane.wait_ready(self._credentials, self._dead_component, plane)
         self._start_components(commands, CONTROLLERS)
@@ -259,6 +262,16 @@ class LabServer:
                 folders, self._kind.storage(folders), configs[ATTACHER]
             )
             self._services.register(ATTACHER, attacher)
+
+    def _start_hosted_control_plane(self) -> None:
+        control_plane.write_kubeconfigs(self._credentials, self.spec.dir / "pki")
+        self._services.start(BALANCER, balancer(self.spec, self._nodes.api_servers()))
+        self._join_nodes()
+        self._nodes.start_control_plane()
+
+    def _join_nodes(self) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._nodes.join, self.spec.nodes))
 
     def _commands(self, plane: ControlPlane) -> Mapping[str, list[str]]:
         """Return the command line of each component of a control plane."""

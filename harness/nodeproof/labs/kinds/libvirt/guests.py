@@ -80,7 +80,7 @@ class Guests(Nodes):
         home = self._home(spec.name)
         home.mkdir()
         try:
-            host_key = seed.make(home, self._seed(spec.name), self._seed_of(spec))
+            host_key = self._make_seed(home, spec)
             (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
             write_host(home, spec, host_key)
             self._make(spec)
@@ -238,6 +238,13 @@ class Guests(Nodes):
     def _seed_of(self, spec: NodeSpec) -> seed.Seed:
         """Return the inputs of the node's seed."""
         return seed.Seed(self._lab, spec, self._authority, self._settings, self._time.place)
+
+    def _make_seed(self, home: Path, spec: NodeSpec) -> str:
+        """Write the node's seed below `home` and create its disk; return the public host key.
+
+        Raises Problem, CommandFailed, OSError.
+        """
+        return seed.make(home, self._seed(spec.name), self._seed_of(spec))
 
     def _networks(self) -> Sequence[str]:
         """Return libvirt's descriptions of the lab's networks, which are existing bridges."""

@@ -21,7 +21,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.root import become_root, check_tools
 
 _SNAPSHOT_GIB, _IMAGE_GIB = 0.5, 4
-_OVERHEAD_MIB = 256
+OVERHEAD_MIB = 256
 """Measured: what QEMU and a guest's disk take in addition to its memory."""
 _SNAPSHOT_STEPS = {
     "snapshot-taken": "booted, and saved a snapshot for later labs",
@@ -38,9 +38,18 @@ def _make_nodes(environment: NodeEnvironment) -> Nodes:
 
 def boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the files of the golden image, which is built if necessary. Raises Problem."""
+    check_host()
+    return files_of(image.golden_image(components, report))
+
+
+def check_host() -> None:
+    """Check that the host has the programs of a lab of virtual machines. Raises Problem."""
     check_tools(hypervisor.TOOLS, "libvirt lab", f"{hint_for(MACHINES)}, or see `nodeproof doctor`")
     hypervisor.binding()
-    golden = image.golden_image(components, report)
+
+
+def files_of(golden: image.Image) -> Mapping[str, str]:
+    """Return the files of an image that guests boot. Raises Problem."""
     make_folder(golden.snapshots)
     files = {
         "kernel": golden.kernel,
@@ -54,7 +63,7 @@ def boot_files(components: Components, report: Callable[[str], None]) -> Mapping
     }
 
 
-def _started(status: LabStatus, events: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+def started(status: LabStatus, events: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     """Yield what the guests run on, and a line for each that was not simply restored from its snapshot."""
     accelerator = "KVM" if status.kvm else "QEMU's emulation, as no guest runs on KVM"
     yield f"virtual machines on {accelerator}"
@@ -108,7 +117,7 @@ LIBVIRT = Kind(
         runs_in_parallel=True,
     ),
     host=HostNeeds(
-        node_mib=MEMORY_MIB + _OVERHEAD_MIB,
+        node_mib=MEMORY_MIB + OVERHEAD_MIB,
         machine_mib=MEMORY_MIB,
         node_gib=_SNAPSHOT_GIB,
         node_inotify=0,
@@ -124,6 +133,6 @@ LIBVIRT = Kind(
     has_shapes=True,
     has_node_versions=True,
     boot_files=boot_files,
-    start_messages=_started,
+    start_messages=started,
     owner=_owner,
 )

@@ -55,9 +55,19 @@ def make(folder: Path, disk: Path, seed: Seed) -> str:
     Raises CommandFailed, OSError.
     """
     root = folder / "seed" / "root"
-    write_files(root, _files(seed))
-    host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
+    write_files(root, _kubelet_files(seed))
     _write_credentials(root / INSIDE.relative_to("/"), seed.node, seed.authority)
+    return make_identity(folder, disk, seed)
+
+
+def make_identity(folder: Path, disk: Path, seed: Seed) -> str:
+    """Write a machine's identity to its seed, and create `disk` from it; return its public host key.
+
+    Raises CommandFailed, OSError.
+    """
+    root = folder / "seed" / "root"
+    write_files(root, _identity_files(seed))
+    host_key = ssh_key(root / "etc/ssh/ssh_host_ed25519_key")
     (folder / "seed" / "time-server").write_text(f"{seed.time_server}\n")
     make_disk(folder, disk)
     return host_key
@@ -78,14 +88,22 @@ def make_disk(folder: Path, disk: Path) -> None:
     proc.run(["mke2fs", *options, "-d", str(folder / "seed"), str(disk), _SIZE], timeout_s=_TIMEOUT_S)
 
 
-def _files(seed: Seed) -> dict[str, str]:
-    """Return the seed's plain files, by their path below the guest's /."""
+def _kubelet_files(seed: Seed) -> dict[str, str]:
+    """Return the files that configure the kubelet, by their path below the guest's /."""
     lab, node = seed.lab, seed.node
     environment = {
         "KUBELET_FLAGS": " ".join(kubelet_flags(lab, node)),
         **profile_named(lab.profile).kubelet_env,
     }
-    settings = json.dumps(kubelet_configuration(lab, node, INSIDE, seed.kubelet))
+    return {
+        "etc/kubernetes/kubelet.json": json.dumps(kubelet_configuration(lab, node, INSIDE, seed.kubelet)),
+        "etc/default/kubelet": "".join(f"{name}={value}\n" for name, value in environment.items()),
+    }
+
+
+def _identity_files(seed: Seed) -> dict[str, str]:
+    """Return the files that make a guest this machine, by their path below the guest's /."""
+    lab, node = seed.lab, seed.node
     return {
         "etc/hostname": f"{node.name}\n",
         "etc/machine-id": f"{node.machine_id}\n",
@@ -100,8 +118,6 @@ def _files(seed: Seed) -> dict[str, str]:
             f"ListenAddress {node.control_address}:{SSH_PORT}\n{NO_PENALTIES}{_REPLACE_SOCKETS}"
         ),
         "root/.ssh/authorized_keys": (lab.dir / "pki" / "ssh.pub").read_text(),
-        "etc/kubernetes/kubelet.json": settings,
-        "etc/default/kubelet": "".join(f"{name}={value}\n" for name, value in environment.items()),
     }
 
 

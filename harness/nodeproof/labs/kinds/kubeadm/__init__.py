@@ -1,0 +1,1 @@
+"""Clusters that kubeadm makes on virtual machines: to nodeproof, somebody's own cluster."""
