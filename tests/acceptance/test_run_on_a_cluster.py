@@ -191,6 +191,8 @@ def test_abort_heals_at_once_and_proves_nothing(
             folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
             assert folder is not None
             assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
+            polls = len(page.paths)
+            assert eventually(lambda: len(page.paths) > polls + 1, ABORTED_TIMEOUT_S), log.read_text()
             page.status, failed_t = 503, time.monotonic()
             assert eventually(lambda: "closed" in steps(folder), ABORTED_TIMEOUT_S), log.read_text()
             assert time.monotonic() - failed_t < ABORTED_TIMEOUT_S

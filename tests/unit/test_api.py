@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.existing.connection import PacedApi, load_kubeconfig
 from tests.unit.own_cluster import JsonHandler, serving
+
+SOON_S = 30.0
 
 
 class OneAnswer(JsonHandler):
@@ -58,3 +61,10 @@ def test_read_without_an_answer_is_an_error(api: Api) -> None:
     with pytest.raises(ApiError, match="/object") as error:
         api.get("/object")
     assert error.value.status == 0
+
+
+@pytest.mark.parametrize("api", [OneAnswer], indirect=True)
+def test_answer_has_the_time_of_the_server(api: Api) -> None:
+    document, now_s = api.get_dated("/object")
+    assert document == {"path": "/object"}
+    assert abs(now_s - time.time()) < SOON_S

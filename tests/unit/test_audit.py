@@ -36,7 +36,7 @@ from nodeproof.audit import (
     states_of,
 )
 from nodeproof.checks.judge import judge
-from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.api import Api, ApiError, server_time_s
 from nodeproof.cluster.resources import pods
 from nodeproof.existing.configuration import (
     API_SERVER,
@@ -47,7 +47,7 @@ from nodeproof.existing.configuration import (
     read_evidence,
     settings_of,
 )
-from nodeproof.existing.connection import Access, Pace, PacedApi, load_kubeconfig, wall_offset_s
+from nodeproof.existing.connection import Access, Pace, PacedApi, load_kubeconfig
 from nodeproof.model.cluster import flags_of
 from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation
@@ -673,8 +673,8 @@ def test_server_whose_certificate_is_not_verified_is_refused(tmp_path: Path) -> 
 
 
 def test_offset_of_the_servers_clock_is_read_from_its_answers() -> None:
-    assert wall_offset_s("Sat, 28 Nov 2026 00:00:00 GMT", 100.0) == 1795824000 - 100
-    assert wall_offset_s("", 100.0) == wall_offset_s("soon", 100.0) == 0.0
+    assert server_time_s("Sat, 28 Nov 2026 00:00:00 GMT") == 1795824000
+    assert server_time_s("") == server_time_s("soon") == 0.0
 
 
 def test_requests_come_at_most_at_the_rate() -> None:

@@ -10,6 +10,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -75,6 +76,11 @@ class Api:
     ) -> Json:
         """GET `path` as JSON. Raises ApiError."""
         return json.loads(self._call("GET", path, query, None, {"Accept": accept}))
+
+    def get_dated(self, path: str) -> tuple[Json, float]:
+        """GET `path` as JSON, with the server's clock (s since the epoch; 0 if unknown). Raises ApiError."""
+        content, date = self._answer("GET", f"{self._host}{path}", None, {"Accept": "application/json"})
+        return json.loads(content), server_time_s(date)
 
     def get_at(self, base: str, path: str) -> Json:
         """GET from another component that trusts the same credentials, e.g. `https://127.0.0.1:10257`.
@@ -190,6 +196,12 @@ class Api:
         return self._send(method, url, None if body is None else json.dumps(body).encode(), headers)
 
     def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        return self._answer(method, url, body, headers)[0]
+
+    def _answer(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[bytes, str]:
+        """Return the content of an answer, and its header `Date`. Raises ApiError."""
         response = self._open(method, url, body, headers, CALL_TIMEOUT_S)
         try:
             content = response.read()
@@ -199,7 +211,7 @@ class Api:
             response.release_conn()
         if response.status >= 400:
             raise ApiError(response.status, _message(content))
-        return bytes(content)
+        return bytes(content), response.headers.get("Date", "")
 
     def _open(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
@@ -229,6 +241,14 @@ class Api:
             return send()  # type: ignore[no-any-return]
         except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
             raise ApiError(0, f"{method} {url}: {error}") from error
+
+
+def server_time_s(date: str) -> float:
+    """Return the time (s since the epoch) in a header `Date`, in whole seconds; 0 without one."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _is_closed_without_answer(error: Exception) -> bool:

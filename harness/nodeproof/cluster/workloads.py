@@ -240,15 +240,15 @@ def unfit_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
 
     A kubelet that was cut off renews its Lease up to seven seconds after the cut ends
     (`maxBackoff`, k8s.io/component-helpers/apimachinery/lease/controller.go), and may report its status
-    before. A Node that stayed Ready meanwhile reports no status: there the newest Lease is the reference.
+    before. A Node that stayed Ready meanwhile reports no status: there the Lease must not have expired, by
+    the API server's clock, as those of the nodes may differ.
     """
-    leases = {_name(entry): entry["spec"] for entry in api.get(WATCHED["leases"])["items"]}
-    renewals = [str(leases.get(name, {}).get("renewTime") or "") for name in names]
-    newest_s = max((parse_time(renewal) for renewal in renewals if renewal), default=0.0)
+    listed, now_s = api.get_dated(WATCHED["leases"])
+    leases = {_name(entry): entry for entry in listed["items"]}
 
     def unfit(entry: Json | None) -> str:
-        lease = leases.get(_name(entry), {}) if entry else {}
-        return _unready(entry) or _unrenewed(entry, lease) or _expired(lease, newest_s)
+        lease = leases.get(_name(entry), {"spec": {}}) if entry else None
+        return _unready(entry) or _unrenewed(entry, lease["spec"]) or _expired(lease, now_s)
 
     return _reasons(api, names, unfit)
 
@@ -306,10 +306,15 @@ def _unrenewed(entry: Json, lease: Json) -> str:
     return "" if renewed > last_status else f"status {last_status}, Lease {renewed or 'absent'}"
 
 
-def _expired(lease: Json, newest_s: float) -> str:
-    """Return a reason if a Lease had expired when the newest one was renewed (s, wall clock)."""
-    age_s = newest_s - parse_time(lease["renewTime"])
-    return f"Lease renewed {age_s:.0f} s before others" if age_s > lease["leaseDurationSeconds"] else ""
+def _expired(lease: Json, now_s: float) -> str:
+    """Return a reason if a Lease has expired at a time (s), by the API server's clock alone."""
+    renewals = (
+        parse_time(entry["time"])
+        for entry in lease["metadata"].get("managedFields") or ()
+        if "f:renewTime" in entry.get("fieldsV1", {}).get("f:spec", {})
+    )
+    age_s = now_s - max(renewals, default=now_s)
+    return f"Lease renewed {age_s:.0f} s ago" if age_s > lease["spec"]["leaseDurationSeconds"] else ""
 
 
 def kubelet_versions(api: Api, names: Sequence[str]) -> Mapping[str, str]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -200,20 +199,9 @@ class PacedApi(Api):
         self._pace.wait()
         request_headers = {"User-Agent": self._user_agent, **headers}
         response = super()._open(method, url, body, request_headers, read_timeout_s)
-        offset_s = wall_offset_s(response.headers.get("Date", ""), time.monotonic())
+        offset_s = server_time_s(response.headers.get("Date", "")) - time.monotonic()
         self.wall_offset_s = max(self.wall_offset_s, offset_s)
         return response
-
-
-def wall_offset_s(date: str, received_t: float) -> float:
-    """Return the offset of a server's wall clock (s) that its header `Date`, in whole seconds, shows.
-
-    The header was received at `received_t` (s, monotonic). Without one the offset is 0.
-    """
-    try:
-        return parsedate_to_datetime(date).timestamp() - received_t
-    except ValueError:
-        return 0.0
 
 
 @dataclass(frozen=True)
