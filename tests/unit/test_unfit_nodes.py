@@ -18,7 +18,7 @@ NAMES = ("node-1", "node-2")
 
 
 class Cluster:
-    """An API server with Ready nodes: each renewed its Lease some time ago, by a clock that may be ahead (s)."""
+    """An API server with Ready nodes: each renewed its Lease some time ago; its clock may be ahead (s)."""
 
     def __init__(self, ages_s: Mapping[str, float], ahead_s: Mapping[str, float], dated: bool = True) -> None:
         self._now_s = NOW_S if dated else 0.0

@@ -92,25 +92,8 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")
     times = evidence_times(check, history, configuration)
     case = _Judging(claim, check, history, configuration, times)
-    context = case.context(times)
-    verdict = case.verdict(context)
-    waited_s, excused = 0.0, False
-    if verdict.gaps and verdict.window:
-        # Each of a series of events has its own waits.
-        waits_s = [case.waited_in_gap_s(gap, verdict.window) for gap in verdict.gaps]
-        waited_s = max(waits_s)
-        excused = all(map(partial(_excuses, verdict.window), verdict.gaps, waits_s))
-    elif times and _is_late(verdict):
-        # A stall between an anchor and its event may have delayed the event itself.
-        within = _until_event(hull(times), verdict)
-        context = case.context([within])
-        waited_s = case.waited_s(within, verdict)
-        allowed = replace(context, slack_s=context.slack_s + waited_s)
-        excused = case.verdict(allowed).outcome != "deviates"
-    elif times and verdict.outcome == "deviates":
-        early = case.context([_awaited(verdict, times)])
-        excused = case.verdict(early).outcome != "deviates"
-        context = early if excused else context
+    verdict = case.verdict(case.context(times))
+    context, waited_s, excused = case.excuse(verdict)
     too_loaded = excused or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
@@ -161,6 +144,26 @@ class _Judging:
 
     def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
         return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
+
+    def excuse(self, verdict: Verdict) -> tuple[WindowContext, float, bool]:
+        """Return the deciding context, the longest possible wait (s), and if they explain a deviation."""
+        context = self.context(self.times)
+        if verdict.gaps and verdict.window:
+            # Each of a series of events has its own waits.
+            waits_s = [self.waited_in_gap_s(gap, verdict.window) for gap in verdict.gaps]
+            return context, max(waits_s), all(map(partial(_excuses, verdict.window), verdict.gaps, waits_s))
+        if self.times and _is_late(verdict):
+            # A stall between an anchor and its event may have delayed the event itself.
+            within = _until_event(hull(self.times), verdict)
+            context = self.context([within])
+            waited_s = self.waited_s(within, verdict)
+            allowed = replace(context, slack_s=context.slack_s + waited_s)
+            return context, waited_s, self.verdict(allowed).outcome != "deviates"
+        if self.times and verdict.outcome == "deviates":
+            early = self.context([_awaited(verdict, self.times)])
+            if self.verdict(early).outcome != "deviates":
+                return early, 0.0, True
+        return context, 0.0, False
 
     def waited_s(self, within: Span, verdict: Verdict) -> float:
         """Return the longest possible wait (s) of an event that came late, or never, in a time."""

@@ -247,7 +247,7 @@ def unfit_nodes(api: Api, names: Sequence[str]) -> dict[str, str]:
     leases = {_name(entry): entry for entry in listed["items"]}
 
     def unfit(entry: Json | None) -> str:
-        lease = leases.get(_name(entry), {"spec": {}}) if entry else None
+        lease = leases.get(_name(entry) if entry else "", {"metadata": {}, "spec": {}})
         return _unready(entry) or _unrenewed(entry, lease["spec"]) or _expired(lease, now_s)
 
     return _reasons(api, names, unfit)

@@ -20,7 +20,7 @@ from kubernetes.config import ConfigException, new_client_from_config
 from kubernetes.config.kube_config import KubeConfigMerger
 
 from nodeproof import terminal
-from nodeproof.cluster.api import Api, ApiError
+from nodeproof.cluster.api import Api, ApiError, server_time_s
 from nodeproof.cluster.resources import WATCHED
 from nodeproof.existing import inventory, marks
 from nodeproof.existing.inventory import Inventory
