@@ -60,7 +60,7 @@ bootstrap() {
 
 # Adds an image to the archive in a folder: image FOLDER NAME ENTRYPOINT (as JSON) LAYER...
 image() {
-    local folder=$1 name=$2 entrypoint=$3 layer digest config layers= digests=
+    local folder=$1 name=$2 entrypoint=$3 layer digest config layers="" digests=""
     shift 3
     mkdir -p "$folder"
     for layer; do
@@ -140,7 +140,8 @@ cluster_images() {
     local layers=$work/cluster-layers name
     executables "$layers/kubernetes/usr/local/bin" \
         etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler
-    mkdir -p -m 1777 "$layers/kubernetes/tmp"
+    mkdir -p "$layers/kubernetes/tmp"
+    chmod 1777 "$layers/kubernetes/tmp"
     executables "$layers/coredns" coredns
     programs "$layers/iptables.tar" /usr/sbin/iptables /usr/sbin/iptables-save /usr/sbin/iptables-restore \
         /usr/sbin/ip6tables /usr/sbin/ip6tables-save /usr/sbin/ip6tables-restore /usr/sbin/nft
