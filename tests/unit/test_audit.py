@@ -758,7 +758,7 @@ class Refusing(WatchServer):
 
 
 def test_watch_that_never_opens_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "START_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(recorder, "READ_ONLY_START_TIMEOUT_S", 0.3)
     api = cast("Api", Refusing([]))
     with (
         pytest.raises(Problem, match="not all watches of nodes, leases"),
