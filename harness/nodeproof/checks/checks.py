@@ -8,7 +8,7 @@ should have occurred is another judgment, which a claim that promises its anchor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Concatenate, Literal, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
@@ -192,7 +192,6 @@ class Measurement:
         complete: The moments of which none may have been missed.
         complete_t: The time (s) up to which `complete` must be complete.
         if_missed: Reason to report if a moment of `complete` was missed.
-        gaps: Times between events of a series that are too long or too short for `window`.
     """
 
     reason: str
@@ -207,7 +206,6 @@ class Measurement:
     complete: Sequence[Moment] = ()
     complete_t: float = 0.0
     if_missed: str = ""
-    gaps: Sequence[Span] = ()
 
 
 def place(measurement: Measurement, history: History, involved: Sequence[Moment]) -> Verdict:
@@ -229,7 +227,7 @@ def place(measurement: Measurement, history: History, involved: Sequence[Moment]
         return unproven(measurement.code, reason, window, measured)
     if measurement.finding == "holds":
         return conforms(reason, window, measured)
-    return replace(deviates(reason, window, measured, measurement.last_state), gaps=tuple(measurement.gaps))
+    return deviates(reason, window, measured, measurement.last_state)
 
 
 def _because(meaning: str, doubt: str) -> str:

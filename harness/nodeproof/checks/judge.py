@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 
 from nodeproof.checks import contact
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
@@ -18,6 +17,8 @@ from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import Json
 from nodeproof.model.slack import (
+    NEAR_S,
+    WAIT_REPORT_DELAY_S,
     Span,
     hull,
     late_anchor_s,
@@ -28,11 +29,11 @@ from nodeproof.model.slack import (
     slack_s,
     undisturbed_s,
     waited_before_s,
-    working_until_t,
+    waited_within_s,
     worst_moment_s,
 )
 from nodeproof.model.verdict import Verdict, unproven
-from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
+from nodeproof.model.window import WindowContext
 
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
@@ -92,8 +93,23 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")
     times = evidence_times(check, history, configuration)
     case = _Judging(claim, check, history, configuration, times)
-    verdict = case.verdict(case.context(times))
-    context, waited_s, excused = case.excuse(verdict)
+    context = case.context(times)
+    verdict = case.verdict(context)
+    waited_s, excused = 0.0, False
+    if times and _is_late(verdict):
+        # A stall between an anchor and its event may have delayed the event itself.
+        within = _until_event(hull(times), verdict)
+        context = case.context([within])
+        waited_s = case.waited_s(within, verdict)
+        allowed = replace(context, slack_s=context.slack_s + waited_s)
+        outcome = case.verdict(allowed).outcome
+        excused = outcome == "conforms" or (
+            outcome == "unproven" and not _outlasts(case.verdict(context), waited_s)
+        )
+    elif times and verdict.outcome == "deviates":
+        early = case.context([_awaited(verdict, times)])
+        excused = case.verdict(early).outcome != "deviates"
+        context = early if excused else context
     too_loaded = excused or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
@@ -145,36 +161,13 @@ class _Judging:
     def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
         return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
 
-    def excuse(self, verdict: Verdict) -> tuple[WindowContext, float, bool]:
-        """Return the deciding context, the longest possible wait (s), and if they explain a deviation."""
-        context = self.context(self.times)
-        if verdict.gaps and verdict.window:
-            # Each of a series of events has its own waits.
-            waits_s = [self.waited_in_gap_s(gap, verdict.window) for gap in verdict.gaps]
-            return context, max(waits_s), all(map(partial(_excuses, verdict.window), verdict.gaps, waits_s))
-        if self.times and _is_late(verdict):
-            # A stall between an anchor and its event may have delayed the event itself.
-            within = _until_event(hull(self.times), verdict)
-            context = self.context([within])
-            waited_s = self.waited_s(within, verdict)
-            allowed = replace(context, slack_s=context.slack_s + waited_s)
-            return context, waited_s, self.verdict(allowed).outcome != "deviates"
-        if self.times and verdict.outcome == "deviates":
-            early = self.context([_awaited(verdict, self.times)])
-            if self.verdict(early).outcome != "deviates":
-                return early, 0.0, True
-        return context, 0.0, False
-
     def waited_s(self, within: Span, verdict: Verdict) -> float:
-        """Return the longest possible wait (s) of an event that came late, or never, in a time."""
-        waited = _waited_s if verdict.measured else _waited_in_vain_s
-        return waited(within, verdict.window, self.history, self.configuration)
-
-    def waited_in_gap_s(self, gap: Span, window: Window) -> float:
-        """Return the longest possible wait (s) of the event that ends a long gap, or starts a short one."""
-        is_short = gap.length_s < window.low_s
-        awaited = Span(gap.since_t - window.nominal_s, gap.since_t) if is_short else gap
-        return _waited_s(awaited, window, self.history, self.configuration)
+        """Return the longest possible wait (s) of a late event; with `spaced`, it may be any one."""
+        earlier = _working_times(within, verdict, self.configuration)
+        at_end_s = waited_before_s(self.history, within.until_t, earlier)
+        return (
+            max(at_end_s, waited_within_s(self.history, within)) if self.check.name == "spaced" else at_end_s
+        )
 
     def is_over_limit(self, context: WindowContext) -> bool:
         """Return whether slack is over the profile's limit at one of the times, or at a time of one span."""
@@ -267,9 +260,15 @@ def _is_late(verdict: Verdict) -> bool:
     return not isinstance(value, float) or value >= verdict.window.low_s
 
 
-def _excuses(window: Window, gap: Span, waited_s: float) -> bool:
-    """Return whether a wait (s) may have made a gap too long, or too short if it delayed its start."""
-    return window.low_s - waited_s <= gap.length_s <= window.high_s + waited_s
+def _outlasts(verdict: Verdict, waited_s: float) -> bool:
+    """Return whether an event came after its window, even if waits (s) delayed it.
+
+    A window that these waits make too wide to prove a value still has an end.
+    """
+    window, measured = verdict.window, verdict.measured
+    if window is None or measured is None or measured.unit != "s" or not isinstance(measured.value, float):
+        return False
+    return measured.value > window.high_s + waited_s
 
 
 def _until_event(within: Span, verdict: Verdict) -> Span:
@@ -280,46 +279,23 @@ def _until_event(within: Span, verdict: Verdict) -> Span:
     return Span(within.since_t, max(within.until_t, within.since_t + measured.value))
 
 
-def _waited_s(within: Span, window: Window | None, history: History, configuration: Configuration) -> float:
-    """Return the longest possible wait (s) of an event that came at the end of a time."""
-    return waited_before_s(history, within.until_t, _working_times(within, window, history, configuration))
+def _working_times(within: Span, verdict: Verdict, configuration: Configuration) -> Sequence[Span]:
+    """Return when, besides just before an event, CPU waits may have delayed it: after its anchor, and late.
 
-
-def _waited_in_vain_s(
-    within: Span, window: Window | None, history: History, configuration: Configuration
-) -> float:
-    """Return the longest possible wait (s) of an event that did not come in a time.
-
-    While it is late, it may meet further waits.
+    On a machine, a change passes through many processes of the guest, which share its virtual processors: on
+    a busy host that takes longer than the time just before the event.
     """
-    waited_s = _waited_s(within, window, history, configuration)
-    while True:
-        late = Span(within.since_t, within.until_t + waited_s)
-        working = (*_working_times(late, window, history, configuration), Span(within.until_t, late.until_t))
-        longer_s = waited_before_s(history, within.until_t, working)
-        if longer_s <= waited_s:
-            return waited_s
-        waited_s = longer_s
-
-
-def _working_times(
-    within: Span, window: Window | None, history: History, configuration: Configuration
-) -> Sequence[Span]:
-    """Return when, besides just before an event, CPU waits may have delayed it on a machine.
-
-    There a change passes through many processes of the guest, which share its virtual processors: on a busy
-    host that takes longer than the time just before the event. The work that a bound limits may take all of
-    the time from its anchor on. A period is that of a timer, which runs meanwhile: it may start late, and its
-    event may be late.
-    """
+    window = verdict.window
     if not configuration.has_own_systems or window is None:
         return ()
-    if window.shape == "within":
-        return (within,)
     due_t = within.since_t + window.nominal_s
-    overdue = Span(due_t, max(due_t, within.until_t))
-    start = Span(within.since_t, working_until_t(history, within.since_t))
-    return (overdue,) if window.shape == "negative" else (start, overdue)
+    overdue = Span(due_t, max(due_t, within.until_t + WAIT_REPORT_DELAY_S))
+    return (overdue,) if window.shape == "negative" else (*_beginning(within, configuration), overdue)
+
+
+def _beginning(within: Span, configuration: Configuration) -> Sequence[Span]:
+    """Return the time just after an anchor on a machine, when its change is under way or starts a timer."""
+    return (Span(within.since_t, within.since_t + NEAR_S),) if configuration.has_own_systems else ()
 
 
 def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) -> Verdict | None:
@@ -369,9 +345,8 @@ def undecided_s(check: Check, history: History, configuration: Configuration, no
     if left_s is None or left_s > 0.0 or check.name != "after":
         return left_s
     times = evidence_times(check, history, configuration)
-    within = Span(hull(times).since_t if times else now_t, now_t + left_s)
-    window = compute(WindowSpec.from_json(check.args["window"]), WindowContext(configuration, slack), {})
-    waited_s = _waited_in_vain_s(within, window, history, configuration)
+    beginning = _beginning(hull(times), configuration) if times else ()
+    waited_s = waited_before_s(history, now_t + left_s, beginning)
     return remaining_s(check, history, WindowContext(configuration, slack + waited_s), now_t)
 
 

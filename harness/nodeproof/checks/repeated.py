@@ -147,14 +147,12 @@ def spaced(
     allowed = window_of(window, context, {})
     times = _times_of(case.history, event, within)
     gaps = [after - before for before, after in pairwise(times)]
-    outside = [Span(*ends) for ends in pairwise(times) if not allowed.holds(ends[1] - ends[0])]
+    outside = next((gap for gap in gaps if not allowed.holds(gap)), None)
     evidence = replace(_every([event], within), window=allowed)
     reason = _describe_rate(times, within, context)
-    if outside:
-        gap_s = outside[0].length_s
-        reason = f"{event} occurred {gap_s:.3f} s after the previous; {reason}"
-        measured = Measured(gap_s, "s")
-        return replace(evidence, reason=reason, measured=measured, finding="deviates", gaps=outside)
+    if outside is not None:
+        reason = f"{event} occurred {outside:.3f} s after the previous; {reason}"
+        return replace(evidence, reason=reason, measured=Measured(outside, "s"), finding="deviates")
     if len(gaps) < min_gaps:
         return _too_few(case.history, event, times, within, min_gaps, allowed)
     # A stall shifts one occurrence, so the mean is known better than each gap.
@@ -195,16 +193,14 @@ def _too_few(
     history: History, event: Moment, times: Sequence[float], within: Span, min_gaps: int, window: Window
 ) -> Measurement:
     """Return the measurement of too few occurrences: a deviation if the last silence is too long."""
-    silence = Span(times[-1] if times else within.since_t, within.until_t)
-    silence_s = silence.length_s
+    silence_s = within.until_t - (times[-1] if times else within.since_t)
     reason = f"{event} occurred {len(times)} times in {within.until_t - within.since_t:.1f} s"
     reason += f", need {min_gaps + 1}; none in the last {silence_s:.1f} s"
     evidence = replace(_every([event], within, reason), reason=reason, window=window)
     if silence_s <= window.high_s:
         return replace(evidence, code="gap")
     state = moments.last_state(history, event)
-    measured = Measured(silence_s, "s")
-    return replace(evidence, measured=measured, finding="lacks", last_state=state, gaps=[silence])
+    return replace(evidence, measured=Measured(silence_s, "s"), finding="lacks", last_state=state)
 
 
 def doubled(
@@ -258,15 +254,13 @@ def _doubled(
         reason = f"{min_waits} waits from {first_s:g} to {most_s:g} s also admit half or double the ends"
         raise Undecided("host-too-loaded" if idle else "scaled", reason)
     times = _times_of(history, event, within)
-    gaps = [Span(*ends) for ends in pairwise(times)]
-    waits = [gap.length_s for gap in gaps]
+    waits = [after - before for before, after in pairwise(times)]
     expected = _waits(first_s, most_s, len(waits) + 1)
     windows = [_wait_window(expected_s, takes_s, slack_s) for expected_s in expected]
-    for number, (gap, window) in enumerate(zip(gaps, windows, strict=False), 1):
-        if not window.holds(gap.length_s):
-            reason = f"wait {number} of {event} was {gap.length_s:.3f} s; {_describe_waits(waits)}"
-            measured = Measured(gap.length_s, "s")
-            return Measurement(reason, measured, window, "deviates", read=within, gaps=[gap])
+    for number, (wait, window) in enumerate(zip(waits, windows, strict=False), 1):
+        if not window.holds(wait):
+            reason = f"wait {number} of {event} was {wait:.3f} s; {_describe_waits(waits)}"
+            return Measurement(reason, Measured(wait, "s"), window, "deviates", read=within)
     if len(waits) < min_waits:
         longest = windows[-1] if times else _wait_window(most_s, takes_s, slack_s)
         return _too_few(history, event, times, within, min_waits, longest)
@@ -336,12 +330,11 @@ def _in_bursts(
     burst_events = events_of_bursts({"each": runs})
     tries = [(t, str(event)) for event in burst_events for t in _all_times(history, event)]
     tries.sort(key=itemgetter(0))
-    silence = _longest_silence([t for t, _event in tries], within)
-    if silence.length_s > allowed.high_s and not unfenced(history, burst_events, within.until_t):
+    silence_s = _longest_silence_s([t for t, _event in tries], within)
+    if silence_s > allowed.high_s and not unfenced(history, burst_events, within.until_t):
         # No slack can hide a silence of this length. After a missed try, the bursts can still deviate.
-        reason = f"no tries for {silence.length_s:.1f} s"
-        measured = Measured(silence.length_s, "s")
-        return Measurement(reason, measured, allowed, "deviates", read=within, gaps=[silence])
+        reason = f"no tries for {silence_s:.1f} s"
+        return Measurement(reason, Measured(silence_s, "s"), allowed, "deviates", read=within)
     if not allowed.discerning or slack_s >= allowed.nominal_s / 2:
         raise indiscernible(window, case.context, {})
     compare = partial(_compare_bursts, runs, max(1, at_least), within, allowed, slack_s)
@@ -381,12 +374,11 @@ def _compare_bursts(
         reason += f", expected {_describe_runs(expected)}"
         return Measurement(reason, Measured(float(len(deviating)), "times"), finding="deviates", read=within)
     touching = [b for b in bursts if b[-1][0] >= within.since_t and b[0][0] <= within.until_t]
-    pauses = [Span(before[-1][0], after[0][0]) for before, after in pairwise(touching)]
-    outside = [pause for pause in pauses if not window.holds(pause.length_s)]
-    if outside:
-        pause_s = outside[0].length_s
-        reason = f"{pause_s:.3f} s from one burst to the next"
-        return Measurement(reason, Measured(pause_s, "s"), window, "deviates", read=within, gaps=outside)
+    pauses = [after[0][0] - before[-1][0] for before, after in pairwise(touching)]
+    outside = next((pause for pause in pauses if not window.holds(pause)), None)
+    if outside is not None:
+        reason = f"{outside:.3f} s from one burst to the next"
+        return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
     evidence = _every(events_of_bursts({"each": runs}), within, "there may be more tries")
     if len(complete_bursts) < min_bursts:
         reason = f"{len(complete_bursts)} complete bursts, need {min_bursts}"
@@ -395,10 +387,9 @@ def _compare_bursts(
     return replace(evidence, reason=reason, measured=Measured(float(len(complete_bursts[0])), "times"))
 
 
-def _longest_silence(times: Sequence[float], within: Span) -> Span:
+def _longest_silence_s(times: Sequence[float], within: Span) -> float:
     inside = [t for t in times if within.since_t <= t <= within.until_t]
-    ends = pairwise([within.since_t, *inside, within.until_t])
-    return max((Span(*pair) for pair in ends), key=lambda silence: silence.length_s)
+    return max(after - before for before, after in pairwise([within.since_t, *inside, within.until_t]))
 
 
 def _split(tries: Burst, max_pause_s: float, slack_s: float) -> tuple[list[Burst], list[float]]:

@@ -16,7 +16,6 @@ from nodeproof.checks.checks import (
     Undecided,
     any_time,
     find_event,
-    indiscernible,
     measures,
     moments_in,
     recorded_span,
@@ -75,16 +74,11 @@ def _remaining_s(
 def _after(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Measurement:
     history, context = case.history, case.context
     start = _long_silence(case, anchor, window) or require(history, anchor)
-    allowed = compute(window, context, start.detail)
+    allowed = window_of(window, context, start.detail)
     if allowed.shape == "negative":
         raise ValueError("a window of an absence cannot bound the time of an event")
     occurrence = find_event(history, event, start, context.configuration)
     end_t = start.t + allowed.high_s
-    is_over = occurrence is None or occurrence.t > end_t
-    # A window that slack makes too wide to prove a value still has an end.
-    undecided = None if allowed.discerning else indiscernible(window, context, start.detail)
-    if undecided and not (is_over and undecided.verdict.code == "host-too-loaded"):
-        raise undecided
     # What follows the window's end cannot change that the event is late.
     end = recorded_span(occurrence) if occurrence and occurrence.t <= end_t else Span.at(end_t)
     measurement = Measurement(

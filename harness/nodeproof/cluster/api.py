@@ -216,31 +216,35 @@ class Api:
     def _open(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
-        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=read_timeout_s)
+        """Send a request, a read again if its connection is closed without an answer. Raises ApiError."""
+        request = partial(self._request, method, url, body, headers, read_timeout_s)
+        try:
+            try:
+                return request()
+            except urllib3.exceptions.MaxRetryError as error:
+                if method != "GET" or not isinstance(error.reason, urllib3.exceptions.ProtocolError):
+                    raise
+                # The server closed an idle connection. Go's net/http, too, sends a read again.
+                self.close()
+                return request()
+        except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
+            raise ApiError(0, f"{method} {url}: {error}") from error
+
+    def _request(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
+    ) -> urllib3.BaseHTTPResponse:
         request_headers = urllib3.HTTPHeaderDict(headers)
         request_headers.setdefault("User-Agent", "nodeproof")
         self._client.update_params_for_auth(request_headers, [], ["BearerToken"], url, method, body)
-        send = partial(
-            self._client.rest_client.pool_manager.request,
+        return self._client.rest_client.pool_manager.request(  # type: ignore[no-any-return]
             method,
             url,
             body=body,
             headers=request_headers,
-            timeout=timeout,
+            timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=read_timeout_s),
             preload_content=False,
             retries=self._retries,
         )
-        try:
-            return send()  # type: ignore[no-any-return]
-        except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
-            if method != "GET" or not _is_closed_without_answer(error):
-                raise ApiError(0, f"{method} {url}: {error}") from error
-        # The server or its balancer closed an idle connection. Go's net/http, too, sends a read again.
-        self.close()
-        try:
-            return send()  # type: ignore[no-any-return]
-        except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
-            raise ApiError(0, f"{method} {url}: {error}") from error
 
 
 def server_time_s(date: str) -> float:
@@ -249,12 +253,6 @@ def server_time_s(date: str) -> float:
         return parsedate_to_datetime(date).timestamp()
     except ValueError:
         return 0.0
-
-
-def _is_closed_without_answer(error: Exception) -> bool:
-    return isinstance(error, urllib3.exceptions.MaxRetryError) and isinstance(
-        error.reason, urllib3.exceptions.ProtocolError
-    )
 
 
 def _pool_class(dial: Dial) -> type[urllib3.HTTPSConnectionPool]:

@@ -6,6 +6,7 @@ Witnesses are pods that record what happens to them on their node's disk, which 
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -311,10 +312,11 @@ def _expired(lease: Json, now_s: float) -> str:
     renewals = (
         parse_time(entry["time"])
         for entry in lease["metadata"].get("managedFields") or ()
-        if "f:renewTime" in entry.get("fieldsV1", {}).get("f:spec", {})
+        if entry.get("time") and "f:renewTime" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
     )
     age_s = now_s - max(renewals, default=now_s)
-    return f"Lease renewed {age_s:.0f} s ago" if age_s > lease["spec"]["leaseDurationSeconds"] else ""
+    duration_s = lease["spec"].get("leaseDurationSeconds") or math.inf
+    return f"Lease renewed {age_s:.0f} s ago" if age_s > duration_s else ""
 
 
 def kubelet_versions(api: Api, names: Sequence[str]) -> Mapping[str, str]:

@@ -193,12 +193,12 @@ class PacedApi(Api):
         """
         self.watch_options = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
 
-    def _open(
+    def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
         self._pace.wait()
         request_headers = {"User-Agent": self._user_agent, **headers}
-        response = super()._open(method, url, body, request_headers, read_timeout_s)
+        response = super()._request(method, url, body, request_headers, read_timeout_s)
         offset_s = server_time_s(response.headers.get("Date", "")) - time.monotonic()
         self.wall_offset_s = max(self.wall_offset_s, offset_s)
         return response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,8 +20,8 @@ NEAR_S = 2.0
 """A stalled process has to catch up, so measurements this long (s) before and after count as well."""
 LEAST_STEP_S = 0.001
 """Smallest clock step (s): a smaller difference is an error of reading both clocks."""
-_WAIT_REPORT_DELAY_S = 0.5
-"""Longest delay (s) with which a CPU wait is recorded after it began, unless it is longer itself."""
+WAIT_REPORT_DELAY_S = 0.5
+"""Longest delay (s) with which a CPU wait is recorded."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ class Span:
     def at(cls, t: float) -> Span:
         """Return the span of a single time."""
         return cls(t, t)
-
-    @property
-    def length_s(self) -> float:
-        """The time from its start to its end (s)."""
-        return self.until_t - self.since_t
 
     def touches(self, other: Span) -> bool:
         """Return whether the spans have a time in common."""
@@ -134,25 +129,18 @@ def waited_before_s(history: History, t: float, earlier: Sequence[Span] = ()) ->
     excuse a late event, but not make it timely. Stalls of the harness do not add up: it receives whatever
     is due each time it is woken.
     """
-    times = [Span(t - NEAR_S, t), *earlier]
-    return sum(wait_s for wait, wait_s in _lab_waits(history) if any(map(wait.touches, times)))
+    times = [Span(t - NEAR_S, t + WAIT_REPORT_DELAY_S), *earlier]
+    return sum(
+        float(entry.data.get("waited_s", entry.data["late_s"]))
+        for entry in history.of_kind("stall")
+        if entry.data.get("by") == LAB and any(span.touches(Span.at(entry.t)) for span in times)
+    )
 
 
-def working_until_t(history: History, since_t: float) -> float:
-    """Return until when (s) a change that began at `since_t` may be under way: `NEAR_S` without waits."""
-    until_t = since_t + NEAR_S
-    for wait, wait_s in _lab_waits(history):
-        if wait.touches(Span(since_t, until_t)):
-            until_t += wait_s
-    return until_t
-
-
-def _lab_waits(history: History) -> Iterator[tuple[Span, float]]:
-    """Yield the possible time of each stall and CPU wait of the lab, and its length (s)."""
-    for entry in history.of_kind("stall"):
-        if entry.data.get("by") == LAB:
-            wait_s = float(entry.data.get("waited_s", entry.data["late_s"]))
-            yield Span(entry.t - max(wait_s, _WAIT_REPORT_DELAY_S), entry.t), wait_s
+def waited_within_s(history: History, within: Span) -> float:
+    """Return the longest possible wait (s) of a change just before any event in a time."""
+    ends = [entry.t for entry in history.of_kind("stall") if within.touches(Span.at(entry.t))]
+    return max((waited_before_s(history, t) for t in ends), default=0.0)
 
 
 def loses_nodes_s(configuration: Configuration) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodeproof.model.pattern import Json
-from nodeproof.model.slack import Span
 from nodeproof.model.window import Window
 
 Outcome = Literal["conforms", "deviates", "unproven"]
@@ -63,8 +62,7 @@ class Verdict:
     `code` is set exactly if `outcome` is unproven (ValueError otherwise). `last_state` is the last recorded
     state of the judged object, to help explain a failure. `reported` is the issue of a bug that explains a
     deviation, or by which a version that conforms was known to deviate. `kubelet_version` is the version of
-    the kubelet that the claim is about, if it is not the API server's. `gaps` are the times between events of
-    a series that are too long or too short for `window`; they are not stored.
+    the kubelet that the claim is about, if it is not the API server's.
     """
 
     outcome: Outcome
@@ -75,7 +73,6 @@ class Verdict:
     last_state: str = ""
     reported: str = ""
     kubelet_version: str = ""
-    gaps: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.outcome == "unproven") != bool(self.code):
