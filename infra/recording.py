@@ -1,6 +1,6 @@
 """A terminal in which commands read a recorded run, as asciicast v2 and as an animated SVG.
 
-The SVG is a strip of screens, of which one at a time is visible. Who asks for reduced motion sees the last.
+The SVG is a strip of screens, one of which is visible at a time: with reduced motion, the last.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ unpack_sshd() (
         # An older one is better than none on a machine that is offline.
         [ -x "$cache/sshd/usr/sbin/sshd" ] && exit 0
         as_root apt-get -qq update
-        apt-get -qq download openssh-server 2>"$work/said" || refuse "no openssh-server: $(tail -n 1 "$work/said")" "install it"
+        apt-get -qq download openssh-server 2>"$work/errors" || refuse "no openssh-server: $(tail -n 1 "$work/errors")" "install it"
     }
     version=$(dpkg-deb -f "$work"/openssh-server_*.deb Version)
     dpkg-deb -x "$work"/openssh-server_*.deb "$work/root"

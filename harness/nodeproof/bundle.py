@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from nodeproof import hints, proc
 from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import obtain
-from nodeproof.cache import Clock, cache_dir
+from nodeproof.cache import StepProgress, cache_dir
 from nodeproof.labs.client.starting import find_sshd
 from nodeproof.model.problem import Problem
 from nodeproof.report import site
@@ -91,12 +91,16 @@ def _requirement() -> str:
 
 
 def _pack(work: Path, parts: list[Path], path: Path, report: Report) -> None:
-    clock, packed, total = Clock(report), 0, sum(map(_size, (work, *(cache_dir() / part for part in parts))))
+    progress, packed, total = (
+        StepProgress(report),
+        0,
+        sum(map(_size, (work, *(cache_dir() / part for part in parts)))),
+    )
 
     def count(member: tarfile.TarInfo) -> tarfile.TarInfo:
         """Report what is packed before this file."""
         nonlocal packed
-        clock.tick(f"writing the archive: {packed / 2**20:.0f} of {total / 2**20:.0f} MiB", packed, total)
+        progress.tick(f"writing the archive: {packed / 2**20:.0f} of {total / 2**20:.0f} MiB", packed, total)
         packed += member.size
         return member
 

@@ -57,7 +57,7 @@ def time_left(left_s: float) -> str:
     return f"about {5 * round(left_s / 5)} s left" if left_s < 90 else f"about {round(left_s / 60)} min left"
 
 
-class Clock:
+class StepProgress:
     """Reports the progress of a step every few seconds, with the time left; once a minute as a milestone."""
 
     def __init__(self, report: Report) -> None:

@@ -188,9 +188,7 @@ _SCENARIO_COMMANDS = (
         "doctor",
         "check whether a lab can start on this machine",
         (
-            Argument(
-                "--lab", action="append", help="kind of lab to check; default: all kinds that need no Vagrant"
-            ),
+            Argument("--lab", action="append", help="kind of lab to check; default: process and libvirt"),
             Argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
         ),
         example="--lab process",
@@ -337,11 +335,11 @@ _LAB_COMMANDS = (
         "up",
         "start a lab for use by hand",
         (
-            Argument("--lab", default="", help="kind of lab; default: process nodes"),
+            Argument("--lab", default="", help="process (default), libvirt, vagrant or kubeadm"),
             Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
             Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
             *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
-            Argument("--profile", default="", help="timing of the components; default fast"),
+            Argument("--profile", default="", help="timing of the components; default: that of the kind"),
             *run_options("--feature-gates", "--set"),
             *_COMPONENTS,
         ),
@@ -537,24 +535,14 @@ OPTIONS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Print a Problem as one line; --debug adds its traceback."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv:
-        terminal.document(_START)
-        return 0
-    parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
-    if rest and not arguments.passes_on:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     try:
-        if arguments.extra and not getattr(arguments, arguments.base_option, None):
-            require(arguments.extra, f"nodeproof {arguments.command}")
-        run = resolve_name(f"nodeproof.{arguments.place}")
-        status: int = run(arguments, rest) if arguments.passes_on else run(arguments)
+        if argv:
+            return _run(argv)
+        terminal.document(_START)
         sys.stdout.flush()
-        return status
+        return 0
     except (Problem, OutsideError) as problem:
-        if arguments.debug:
+        if argv[0] == "--debug":
             traceback.print_exc()
         terminal.say(str(problem))
         return ENVIRONMENT
@@ -567,6 +555,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         terminal.say("interrupted")
         return ENVIRONMENT
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and not arguments.passes_on:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    if arguments.extra and not getattr(arguments, arguments.base_option, None):
+        require(arguments.extra, f"nodeproof {arguments.command}")
+    run = resolve_name(f"nodeproof.{arguments.place}")
+    status: int = run(arguments, rest) if arguments.passes_on else run(arguments)
+    sys.stdout.flush()
+    return status
 
 
 def _is_output_closed() -> bool:

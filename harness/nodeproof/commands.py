@@ -171,7 +171,9 @@ def plan(arguments: argparse.Namespace, rest: list[str]) -> int:
     with contextlib.redirect_stdout(output):
         status = int(pytest.main([*_shipped(), "--collect-only", *_joined(rest)], plugins=[plan_plugin]))
     if status != 0 or not plan_plugin.lines:
-        sys.stderr.write(f"{output.getvalue()}\n")
+        # Of a usage error pytest has printed its line.
+        if status != pytest.ExitCode.USAGE_ERROR:
+            sys.stderr.write(f"{output.getvalue()}\n")
         return ENVIRONMENT
     terminal.put("\n".join(plan_plugin.lines))
     return 0

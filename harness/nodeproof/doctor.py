@@ -171,7 +171,7 @@ def _memory(kind: Kind, nodes: int) -> Finding:
 
 
 def _disk(kind: Kind, nodes: int, build_gib: float, to_build: Image | None) -> Finding:
-    needed_gib = _SPARE_GIB + build_gib + nodes * kind.host.node_gib
+    needed_gib = _SPARE_GIB + build_gib + (nodes + len(kind.other_machines)) * kind.host.node_gib
     needed_gib += to_build.space_gib if to_build else 0
     folder = _existing_folder(cache_dir())
     free_gib = _free_gib(folder)

@@ -182,7 +182,7 @@ units() {
 
 # Its warnings (systemctl misses /proc) are shown only when it fails.
 in_guest() {
-    chroot "$root" "$@" 2>"$work/said" || { cat "$work/said" >&2; return 1; }
+    chroot "$root" "$@" 2>"$work/errors" || { cat "$work/errors" >&2; return 1; }
 }
 
 customize() {
@@ -211,6 +211,7 @@ disk() {
     chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' >"$out/packages.txt"
     cp "$root"/boot/vmlinuz-* "$out/vmlinuz"
     cp "$root"/boot/initrd.img-* "$out/initrd.img"
+    # kubeadm's preflight checks read config-*.
     rm -rf "${root:?}"/boot/{vmlinuz,initrd.img,System.map}-* "$root"/vmlinuz* "$root"/initrd.img*
     mke2fs -q -t ext4 -L NPROOT -m 0 -i 65536 -O '^metadata_csum' -E lazy_itable_init=0,lazy_journal_init=0 \
         -d "$root" "$work/disk.raw" "$disk_size"

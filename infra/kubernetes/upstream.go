@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -16,7 +17,6 @@ import (
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
-	kubeadmutil "k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
@@ -41,9 +41,12 @@ func runProxy() int { return cli.Run(proxy.NewProxyCommand()) }
 // runKubelet is k8s.io/kubernetes/cmd/kubelet/kubelet.go.
 func runKubelet() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) }
 
-// runKubeadm is k8s.io/kubernetes/cmd/kubeadm/kubeadm.go.
+// runKubeadm is k8s.io/kubernetes/cmd/kubeadm/kubeadm.go, whose error helper has another package in older versions.
 func runKubeadm() int {
-	kubeadmutil.HandleError(kubeadm.Run())
+	if err := kubeadm.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	}
 	return 0
 }
 

@@ -49,9 +49,8 @@ def test_pages_of_the_docs_are_accessible_and_fit(site: Path, axe: Path, browser
     pages = sorted(site.rglob("*.html"))
     assert site / "docs" / "results" / "page.html" in pages
     script = axe.read_text()
-    assert {
-        str(page.relative_to(site)): found for page in pages if (found := violations(browser, page, script))
-    } == {}
+    outcomes = {str(page.relative_to(site)): violations(browser, page, script) for page in pages}
+    assert {page: outcome for page, outcome in outcomes.items() if outcome} == {}
 
 
 def violations(browser: Page, page: Path, axe: str) -> list[Json]:
@@ -59,11 +58,11 @@ def violations(browser: Page, page: Path, axe: str) -> list[Json]:
     browser.open(page.as_uri())
     browser.run(axe)
     browser.run(WITHOUT_TRANSITIONS)
-    found: list[Json] = []
+    outcome: list[Json] = []
     for width, dark in product((1280, 400), (False, True)):
         browser.show(width, dark=dark)
         browser.run(DRAWN)
-        found += [(width, dark, *violation) for violation in browser.run(VIOLATIONS)]
+        outcome += [(width, dark, *violation) for violation in browser.run(VIOLATIONS)]
         if (needed := browser.run("document.documentElement.scrollWidth")) > width:
-            found.append((width, dark, f"needs {needed} px"))
-    return found
+            outcome.append((width, dark, f"needs {needed} px"))
+    return outcome

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
-from nodeproof.labs.kinds import KINDS, LIBVIRT, VAGRANT
-from nodeproof.labs.kinds.libvirt import hypervisor
-from nodeproof.labs.kinds.vagrant.kind import TOOLS as VAGRANT_TOOLS
+from nodeproof.labs.kinds import KINDS
 from nodeproof.report import rundir
 from nodeproof.root import become_root, missing_tools
 from tests.acceptance.command import TOP, nodeproof
@@ -229,7 +227,7 @@ def test_run_outside_a_checkout_leaves_its_verdicts(installed: Path, tmp_path: P
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_doctor_reports_a_lab_that_starts_here(kind: str, tmp_path: Path) -> None:
-    needs = {LIBVIRT.name: hypervisor.TOOLS, VAGRANT.name: (*hypervisor.TOOLS, *VAGRANT_TOOLS)}.get(kind, ())
+    needs = KINDS[kind].host.tools
     if needs and (missing_tools(needs) or find_spec("libvirt") is None):
         pytest.skip("set-up for virtual machines was not run here")
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 import pytest
 
 from nodeproof.artifacts import kubeadm
-from nodeproof.artifacts.components import ROLES, Component, Components
+from nodeproof.artifacts.build import build_go_version
+from nodeproof.artifacts.components import ROLES, Component, Components, recipe_dir
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.starting import LabRequest
 from nodeproof.labs.kinds import kind_named
@@ -44,9 +45,8 @@ def lists(images: list[str]) -> str:
 def test_parts_are_what_kubeadm_lists_for_the_version(tmp_path: Path, cache: Path) -> None:
     components = components_in(tmp_path, lists(IMAGES))
     assert kubeadm.cached(components) is None
-    entry = cache / "coredns" / "v1.14.6-go1.26.8"
-    entry.mkdir(parents=True)
-    (entry / "coredns").touch()
+    entry = cache / "coredns" / f"v1.14.6-go{build_go_version(recipe_dir())}"
+    executable(entry / "coredns", "exit 0")
     parts = kubeadm.cached(components)
     assert parts is not None
     assert parts.images == IMAGES

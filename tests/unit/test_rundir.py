@@ -338,7 +338,6 @@ def test_documented_times_are_those_of_the_settings() -> None:
     earliest_s, latest_s = measured.documented_s["detected_s"]
     assert earliest_s < settings["G"] < latest_s
     assert measured.documented_s["evicted_s"][0] == pytest.approx(earliest_s + TOLERATION_S)
-    assert measured.documented_s["back_s"] == (0.0, 60.0)
 
 
 def test_each_time_is_promised_by_claims_of_the_catalogue_except_of_a_replacement() -> None:

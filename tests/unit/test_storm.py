@@ -81,23 +81,23 @@ from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
 FEW = {"seed": 3, "steps": [{"fault": "partition", "target": 1, "duration_s": 2.0}]}
 
 
-def made(seed: int = 1, duration_s: float = 300.0) -> Schedule:
+def random_schedule(seed: int = 1, duration_s: float = 300.0) -> Schedule:
     return generate(seed, duration_s, nodes=4, grace_s=12.0, toleration_s=6)
 
 
 def test_same_seed_gives_the_same_schedule() -> None:
-    assert made(7) == made(7) != made(8)
+    assert random_schedule(7) == random_schedule(7) != random_schedule(8)
 
 
 @given(st.integers(0, 10_000))
 def test_every_anchor_is_of_an_earlier_step(seed: int) -> None:
-    steps = made(seed).steps
+    steps = random_schedule(seed).steps
     assert steps[0].anchor == FIRST
     assert all(step.of < number for number, step in enumerate(steps) if number)
 
 
 def test_hours_of_storm_have_every_kind_of_fault_and_none_too_often() -> None:
-    steps = made(duration_s=4 * 3600.0).steps
+    steps = random_schedule(duration_s=4 * 3600.0).steps
     kinds = [step.kind for step in steps]
     assert all(kind in kinds for kind in KINDS)
     assert all(kinds.count(kind) < len(kinds) / 5 for kind in KINDS)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import proc
-from nodeproof.cache import Clock, Report, cache_dir, load_or_build, work_folder
+from nodeproof.cache import Report, StepProgress, cache_dir, load_or_build, work_folder
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINORS
@@ -432,11 +432,11 @@ class Packages:
         self.count = 0
         self._total = total
         self._wording = wording
-        self._clock = Clock(report)
+        self._progress = StepProgress(report)
 
     def __call__(self, line: str) -> None:
         self.count += not line.startswith("go: ")
-        self._clock.tick(self._wording.format(self.count), self.count, self._total)
+        self._progress.tick(self._wording.format(self.count), self.count, self._total)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from nodeproof import proc
 from nodeproof.artifacts.build import tail
 from nodeproof.artifacts.components import Component, Components
 from nodeproof.artifacts.kubeadm import Parts
-from nodeproof.cache import Clock, Report, cache_dir, load_or_build, time_left
+from nodeproof.cache import Report, StepProgress, cache_dir, load_or_build, time_left
 from nodeproof.hints import MACHINES, hint_for, shipped
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
@@ -185,13 +185,13 @@ def _run_recipe(
     # sudo passes no variable on.
     mirrors = [f"{name}={os.environ[name]}" for name in _MIRRORS if name in os.environ]
 
-    clock = Clock(report)
+    progress = StepProgress(report)
 
     def report_own(line: str) -> None:
         """Report the recipe's own lines; those of the tools that it runs only show that it goes on."""
         if line.startswith("image: "):
             report(line)
-        clock.tick("building the guest image", clock.elapsed_s, expected_s)
+        progress.tick("building the guest image", progress.elapsed_s, expected_s)
 
     argv = [*root, "env", *mirrors, "nice", "bash", str(recipe / "build.sh"), *arguments]
     try:

@@ -16,9 +16,9 @@ from nodeproof.artifacts import components as kubernetes
 from nodeproof.artifacts.build import (
     Packages,
     build_errors,
+    build_go_version,
     find_go,
     go_environment,
-    go_version,
     required_go,
 )
 from nodeproof.artifacts.components import KUBEADM, PROXY, Components
@@ -55,8 +55,8 @@ def obtain(components: Components, report: Report) -> Parts:
 def cached(components: Components) -> Parts | None:
     """Return the parts of a cluster of that version; None if CoreDNS is not built yet. Raises Problem."""
     images = _images(components)
-    found = sorted((cache_dir() / _COREDNS).glob(f"{_coredns_version(images)}-*/{_COREDNS}"))
-    return _parts(components, images, found[0]) if found else None
+    coredns = _load(_entry(_coredns_version(images)))
+    return _parts(components, images, coredns) if coredns else None
 
 
 def _parts(components: Components, images: Sequence[str], coredns: Path) -> Parts:
@@ -88,15 +88,11 @@ def _coredns_version(images: Sequence[str]) -> str:
 
 def _coredns(version: str, report: Report) -> Path:
     """Return CoreDNS, from the cache or built now. Raises Problem."""
-    recipe = kubernetes.recipe_dir()
-    go = find_go(required_go((recipe / "go.mod").read_text()), recipe, report)
-    entry = cache_dir() / _COREDNS / f"{version}-go{go_version(go)}"
-
-    def load(folder: Path) -> Path | None:
-        executable = folder / _COREDNS
-        return executable if os.access(executable, os.X_OK) else None
+    entry = _entry(version)
 
     def build() -> None:
+        recipe = kubernetes.recipe_dir()
+        go = find_go(required_go((recipe / "go.mod").read_text()), recipe, report)
         report(f"building CoreDNS {version}: two minutes the first time, later runs take it from {entry}")
         with build_errors("CoreDNS", entry, lambda: "try again"), work_folder(entry) as folder:
             (folder / "entry").mkdir()
@@ -105,4 +101,14 @@ def _coredns(version: str, report: Report) -> Path:
             env = go_environment() | {"GOBIN": str(folder / "entry")}
             proc.stream_lines(argv, packages, timeout_s=_BUILD_TIMEOUT_S, cwd=folder, env=env)
 
-    return load_or_build(entry, load, build, "another process is building CoreDNS", report)
+    return load_or_build(entry, _load, build, "another process is building CoreDNS", report)
+
+
+def _entry(version: str) -> Path:
+    """Return the path of the cache entry of CoreDNS, whether it exists or not."""
+    return cache_dir() / _COREDNS / f"{version}-go{build_go_version(kubernetes.recipe_dir())}"
+
+
+def _load(entry: Path) -> Path | None:
+    executable = entry / _COREDNS
+    return executable if os.access(executable, os.X_OK) else None

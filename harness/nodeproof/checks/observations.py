@@ -241,7 +241,7 @@ def _compare_looks(looks: _Repeated, expected: str) -> Measurement:
         raise Undecided("gap", looks.unanswered or f"no observation of {looks.name}")
     # Recordings from before single observations had an id do not tell these from repeated ones.
     is_periodic = looks.is_marked or looks.recorded >= _LEAST_REPEATED
-    unobserved_s = looks.unseen_s(looks.within.since_t if is_periodic else _asked_t(looks.looks[0]))
+    unobserved_s = looks.unseen_s(looks.within.since_t if is_periodic else _look_began_t(looks.looks[0]))
     if looks.is_repeated and unobserved_s > _LONGEST_UNSEEN_S:
         raise Undecided("gap", f"no observation of {looks.name} for {unobserved_s:.1f} s")
     value = _shown(looks.looks[-1])
@@ -297,7 +297,7 @@ class _Repeated:
 
         The time of a value is unknown between its request and its response.
         """
-        looks = (Span(_asked_t(entry), entry.t) for entry in self.looks)
+        looks = (Span(_look_began_t(entry), entry.t) for entry in self.looks)
         spans = (Span.at(since_t), *looks, Span.at(self.within.until_t))
         return max(after.until_t - before.since_t for before, after in pairwise(spans))
 
@@ -315,7 +315,9 @@ def _repeated(
         for entry in case.history.of_kind("observed")
         if (entry.data["what"], entry.data["subject"]) == (what, subject)
     ]
-    inside = [entry for entry in recorded if within.since_t <= _asked_t(entry) and entry.t <= within.until_t]
+    inside = [
+        entry for entry in recorded if within.since_t <= _look_began_t(entry) and entry.t <= within.until_t
+    ]
     certain_t = within.since_t + (_slack_s(since, case) if since else 0.0)
     certain = Span(certain_t, within.until_t - _slack_s(until, case))
     failed = [entry for entry in inside if "error" in entry.data]
@@ -332,7 +334,7 @@ def _repeated(
     )
 
 
-def _asked_t(look: Entry) -> float:
+def _look_began_t(look: Entry) -> float:
     return float(look.data.get("asked_t", look.t))
 
 

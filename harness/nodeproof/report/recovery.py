@@ -10,14 +10,12 @@ from statistics import median
 
 from nodeproof.checks import heartbeats
 from nodeproof.checks.invariants import unreachable_toleration_s
-from nodeproof.checks.shapes import Args, step_detail
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration, condition, condition_status, select_fields
 from nodeproof.model.history import Entry, History, Version
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.window import WindowContext, compute, detection_from_fault, taint_pass
-from nodeproof.model.window import recovery as node_recovery
 from nodeproof.report import rundir
 
 FILE = "recovery.json"
@@ -116,10 +114,7 @@ def measure(history: History, configuration: Configuration) -> Iterator[Recovery
             replaced_s=replaced_t - injected_t if replaced_t else None,
             moved_s=moved_t - injected_t if moved_t else None,
             back_s=back_t - healing.t if back_t else None,
-            documented_s={
-                **(_documented(configuration, evicted) if lost[1] == "Unknown" else {}),
-                "back_s": _back(configuration, step_detail(history, healing)),
-            },
+            documented_s=_documented(configuration, evicted) if lost[1] == "Unknown" else {},
         )
 
 
@@ -254,12 +249,6 @@ def _documented(configuration: Configuration, evicted: Version | None) -> Mappin
             detection.high_s + taint.high_s + tolerated_s,
         )
     return documented
-
-
-def _back(configuration: Configuration, detail: Args) -> tuple[float, float]:
-    """Return the earliest and the latest time until a healed node is Ready (s)."""
-    window = compute(node_recovery(), WindowContext(configuration, 0.0), detail)
-    return window.low_s, window.high_s
 
 
 def _by_fault(recoveries: Iterable[Recovery]) -> Mapping[str, list[Recovery]]:

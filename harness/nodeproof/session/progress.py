@@ -1,4 +1,4 @@
-"""Tell of a run's progress: to its user, and to the command of `--notify`.
+"""Report a run's progress: to its user, and to the command of `--notify`.
 
 The user sees a line for each finished scenario, and on a terminal a line for each worker. Both replace
 pytest's letters in nodeproof's own runs, unless the user changed pytest's verbosity. Each process writes its

@@ -46,11 +46,16 @@ def set_up_bridges() -> None:
     ip_batch(lines)
 
 
+def forward() -> None:
+    """Let the lab's network route between its addresses. Raises OSError."""
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
 def set_up_planes() -> None:
     """Create the network of several control planes, routed to the nodes. Raises CommandFailed, OSError."""
     lines = [f"link add {PLANE_BRIDGE} type bridge", f"addr add {_PLANES_GATEWAY}/16 dev {PLANE_BRIDGE}"]
     ip_batch([*lines, f"link set {PLANE_BRIDGE} up"])
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    forward()
     proc.run(["nft", "-f", "-"], stdin=_PLANES_TABLE, timeout_s=_TIMEOUT_S)
 
 

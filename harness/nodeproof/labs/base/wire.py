@@ -284,4 +284,7 @@ def _send_stdin(peer: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    relay()
+    try:
+        relay()
+    except (Problem, OSError) as error:
+        sys.exit(f"nodeproof: {error}")

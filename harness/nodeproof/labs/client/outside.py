@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -107,7 +108,9 @@ def interactive(lab: LabHandle, node: str) -> int:
     address = next(entry.control_address for entry in lab.fleet.nodes() if entry.name == node)
     known_hosts = lab.dir / "pki" / f"{node}.known_hosts"
     known_hosts.write_text(f"{node} {(lab.dir / 'pki' / f'{node}.hostkey').read_text().strip()}\n")
-    relay = f"{sys.executable} -P -m nodeproof.labs.base.wire {lab.dir / 's'} {address} {SSH_PORT}"
+    relay = (
+        f"{shlex.quote(sys.executable)} -P -m nodeproof.labs.base.wire {lab.dir / 's'} {address} {SSH_PORT}"
+    )
     options = {
         "ProxyCommand": relay,
         "HostKeyAlias": node,

@@ -349,6 +349,9 @@ def check(request: LabRequest) -> None:
     if any(entry.shape != DEFAULT_SHAPE for entry in request.topology.entries) and not kind.has_shapes:
         message = f"memory and processors of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, "--topology", "omit memory_mib and cpus, or choose another --lab")
+    for name in sorted({entry.name for entry in request.node_entries} & set(kind.other_machines)):
+        message = f"{name} is the name of another machine of a {kind.name} lab"
+        raise Problem(message, "--topology", "give the node another name")
     if profile_named(request.profile) != kind.default_profile and kind.hosts_control_plane:
         message = f"a {kind.name} lab has upstream's timing"
         raise Problem(message, f"--profile {request.profile}", "leave it out")

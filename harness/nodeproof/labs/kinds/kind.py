@@ -138,7 +138,8 @@ class Kind:
     each node has its own memory and processors, `has_node_versions` that a node may have a kubelet of another
     version, `has_control_planes` that it may have three control planes, `has_host_clock` that its nodes share
     the clock of the harness's kernel, `hosts_control_plane` that its machines run the control plane, so that
-    no run starts it: it is used like somebody's own cluster. `deviations` lists how its nodes differ from a
+    no run starts it: it is used like somebody's own cluster. `other_machines` are the names of machines that
+    are no nodes. `deviations` lists how its nodes differ from a
     normal installation.
     `only_faults` are the words of the faults that it can have if it is somebody's own cluster, which is
     attached and never started; None if it is a lab.
@@ -156,6 +157,7 @@ class Kind:
     has_control_planes: bool = False
     has_host_clock: bool = False
     hosts_control_plane: bool = False
+    other_machines: Sequence[str] = ()
     deviations: Sequence[str] = ()
     storage: DriverFactory | None = None
     boot_files: Callable[[Components, Report], Mapping[str, str]] = lambda _components, _report: {}

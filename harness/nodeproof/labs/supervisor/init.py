@@ -233,7 +233,9 @@ class LabServer:
             autogroup.set_nice(self.spec.harness_nice + autogroup.LAB)
             self._phase = "ready"
         except Exception as error:
-            self._error = str(error) if isinstance(error, Problem | proc.CommandFailed) else repr(error)
+            self._error = (
+                str(error) if isinstance(error, Problem | OutsideError | proc.CommandFailed) else repr(error)
+            )
             self._phase = "failed"
 
     def _start_control_plane(self) -> None:

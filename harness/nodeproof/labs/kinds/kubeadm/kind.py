@@ -11,13 +11,15 @@ from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds.kind import Image
-from nodeproof.labs.kinds.kubeadm.nodes import CONTROL_PLANE_MIB, KubeadmNodes
+from nodeproof.labs.kinds.kubeadm.nodes import CONTROL_PLANE, CONTROL_PLANE_MIB, KubeadmNodes
 from nodeproof.labs.kinds.libvirt import kind as libvirt
-from nodeproof.labs.kinds.libvirt.guests import MAX_NODES
+from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.model.pattern import Json
 
-_IMAGE_GIB = 5
+_IMAGE_GIB, _SNAPSHOT_GIB = 5, 2.0
+_OVERHEAD_MIB = 800
+"""The lab's memory also has a guest's disk, with the images of the cluster (measured: 540 MiB)."""
 
 
 def _make_nodes(environment: NodeEnvironment) -> Nodes:
@@ -60,7 +62,9 @@ KUBEADM = replace(
     ),
     host=replace(
         libvirt.LIBVIRT.host,
-        control_plane_mib=CONTROL_PLANE_MIB + libvirt.OVERHEAD_MIB,
+        control_plane_mib=CONTROL_PLANE_MIB + _OVERHEAD_MIB,
+        node_mib=MEMORY_MIB + _OVERHEAD_MIB,
+        node_gib=_SNAPSHOT_GIB,
         image=Image(image.TOOLS, _IMAGE_GIB, _is_cached),
         is_checked_by_default=False,
     ),
@@ -69,6 +73,7 @@ KUBEADM = replace(
     has_shapes=False,
     has_node_versions=False,
     hosts_control_plane=True,
+    other_machines=(CONTROL_PLANE.name,),
     boot_files=_boot_files,
     start_messages=_started,
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from nodeproof.artifacts import image
 from nodeproof.disk import write_private
 from nodeproof.labs.base.mounts import logs_in
-from nodeproof.labs.base.network import ip_batch
+from nodeproof.labs.base.network import forward, ip_batch
 from nodeproof.labs.base.nodes import NodeEnvironment, RunningNode, kubelet_flags
 from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, NodeSpec, Shape
 from nodeproof.labs.kinds.libvirt import seed
@@ -37,7 +37,6 @@ _CONFIG = "root/kubeadm.yaml"
 _POD_NETWORK = "etc/cni/net.d/10-nodeproof.conflist"
 _IMAGE_PODS = "10.85.0.0/24"
 """The pods of a machine whose seed does not set them (`infra/image`)."""
-_FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 _SSH_CONFIG = """\
 Host *
   User admin
@@ -63,7 +62,7 @@ class KubeadmNodes(GuestNodes):
         """
         super().prepare()
         # The lab routes between the pods of its nodes, as a cloud would.
-        _FORWARDING.write_text("1")
+        forward()
         self.join(CONTROL_PLANE)
 
     def api_servers(self) -> Sequence[str]:
@@ -127,13 +126,19 @@ class KubeadmNodes(GuestNodes):
         super()._make(spec)
         ip_batch([f"route replace {_pods_of(spec)} via {spec.data_address} dev data"])
 
+    def _unmake(self, name: str) -> None:
+        ip_batch([f"route del {_pods_of(self._specs[name])}"])
+        super()._unmake(name)
+
     def _write_ssh_files(self) -> None:
         """Write ssh_config and known_hosts of all machines. Raises OSError."""
         pki = self._lab.dir / "pki"
         specs = list(self._specs.values())
         hosts = [f"Host {spec.name}\n  HostName {spec.control_address}\n" for spec in specs]
         keys = {spec.control_address: (pki / f"{spec.name}.hostkey").read_text() for spec in specs}
-        everywhere = _SSH_CONFIG.format(pki=pki, python=sys.executable, socket=self._lab.dir / "s")
+        everywhere = _SSH_CONFIG.format(
+            pki=pki, python=shlex.quote(sys.executable), socket=self._lab.dir / "s"
+        )
         self._write_owners_file("ssh_config", "".join((*hosts, everywhere)))
         self._write_owners_file("known_hosts", "".join(f"{address} {key}" for address, key in keys.items()))
 
