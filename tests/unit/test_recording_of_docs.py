@@ -12,12 +12,27 @@ import pytest
 
 from infra import recording
 from infra.showpiece import write_run
+from nodeproof.report import rundir
 
 
 @pytest.fixture(scope="module")
-def cast(tmp_path_factory: pytest.TempPathFactory) -> str:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the run of the kept recordings."""
+    return write_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def cast(run: Path) -> str:
     """Record the commands."""
-    return recording.record(write_run(tmp_path_factory.mktemp("run")))
+    return recording.record(run)
+
+
+def test_run_has_the_duration_and_the_slack_of_its_recordings(run: Path) -> None:
+    stored = rundir.read_run(run)
+    assert stored.facts is not None
+    lasted_s = [history.ended_t - history.began_t for history in (s.history() for s in stored.scenarios)]
+    assert stored.facts.duration_s == pytest.approx(sum(lasted_s), abs=1)
+    assert [scenario.nodeid for scenario in stored.scenarios if scenario.slack_s is None] == []
 
 
 def test_recording_takes_half_a_minute_and_shows_verdicts(cast: str) -> None:
