@@ -12,7 +12,9 @@ import pytest
 
 from infra import recording
 from infra.showpiece import write_run
+from nodeproof.cli import main
 from nodeproof.report import rundir
+from tests.documented import TOP
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,12 @@ def test_picture_of_a_recording_has_its_text_and_loads_nothing(cast: str) -> Non
     assert "nodeproof page kept-recordings" in "".join(picture.itertext())
     assert set(re.findall(r'(?:href|src)="([^#"]*)', text)) == {""}
     assert "url(" not in text
+
+
+def test_documented_picture_shows_the_start_text_of_today(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    picture = "".join(Tree.parse(TOP / "docs" / "terminal.svg").getroot().itertext())  # noqa: S314  our own
+    assert [line for line in capsys.readouterr().out.splitlines() if line not in picture] == []
 
 
 def test_command_that_fails_fails_the_recording(tmp_path: Path) -> None:
