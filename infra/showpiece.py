@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodeproof import catalogue
+from nodeproof.model.slack import slack_s
 from nodeproof.report import page, recheck, recovery, rundir
-from tests.golden_runs import FIELDS, RUNS, thawed
+from tests.golden_runs import FIELDS, JUDGMENTS, RUNS, thawed
 
 NAME = "kept-recordings"
 SCENARIOS = (
@@ -36,16 +38,24 @@ def write_run(folder: Path) -> Path:
         with thawed(RUNS / name) as scenario:
             shutil.copytree(scenario.folder, run / "scenarios" / name)
     shutil.copy(RUNS / FIELDS, run)
-    for scenario in rundir.read_scenarios(run):
-        recovery.write(scenario.folder, scenario.history(), scenario.configuration())
+    recorded_s = sum(_complete(scenario) for scenario in rundir.read_scenarios(run))
     stored = rundir.read_run(run)
-    # The recordings are whole; only the times of their own runs are not kept.
-    facts = replace(recheck.reconstruct_facts(stored), ended=stored.began)
-    rundir.write_facts(run, facts)
+    # The recordings are of several runs: the duration is theirs, as if one had followed another.
+    ended = datetime.fromisoformat(stored.began) + timedelta(seconds=recorded_s)
+    rundir.write_facts(run, replace(recheck.reconstruct_facts(stored), ended=ended.isoformat()))
     judged = recheck.recheck(run, catalogue.load(())).digest.run
     shutil.copy(judged / rundir.VERDICTS, run)
     shutil.rmtree(judged)
     return run
+
+
+def _complete(scenario: rundir.Scenario) -> float:
+    """Write what the recording is kept without, recoveries and slack; return its duration (s)."""
+    history, configuration = scenario.history(), scenario.configuration()
+    recovery.write(scenario.folder, history, configuration)
+    slack = {"s": round(slack_s(history, configuration), 3), "limit_s": configuration.slack_limit_s}
+    rundir.write_json(scenario.folder / JUDGMENTS, {**scenario.content, "slack": slack})
+    return history.ended_t - history.began_t
 
 
 def judged_page() -> str:

@@ -12,12 +12,29 @@ import pytest
 
 from infra import recording
 from infra.showpiece import write_run
+from nodeproof.cli import main
+from nodeproof.report import rundir
+from tests.documented import TOP
 
 
 @pytest.fixture(scope="module")
-def cast(tmp_path_factory: pytest.TempPathFactory) -> str:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the run of the kept recordings."""
+    return write_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def cast(run: Path) -> str:
     """Record the commands."""
-    return recording.record(write_run(tmp_path_factory.mktemp("run")))
+    return recording.record(run)
+
+
+def test_run_has_the_duration_and_the_slack_of_its_recordings(run: Path) -> None:
+    stored = rundir.read_run(run)
+    assert stored.facts is not None
+    lasted_s = [history.ended_t - history.began_t for history in (s.history() for s in stored.scenarios)]
+    assert stored.facts.duration_s == pytest.approx(sum(lasted_s), abs=1)
+    assert [scenario.nodeid for scenario in stored.scenarios if scenario.slack_s is None] == []
 
 
 def test_recording_takes_half_a_minute_and_shows_verdicts(cast: str) -> None:
@@ -36,6 +53,12 @@ def test_picture_of_a_recording_has_its_text_and_loads_nothing(cast: str) -> Non
     assert "nodeproof page kept-recordings" in "".join(picture.itertext())
     assert set(re.findall(r'(?:href|src)="([^#"]*)', text)) == {""}
     assert "url(" not in text
+
+
+def test_documented_picture_shows_the_start_text_of_today(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    picture = "".join(Tree.parse(TOP / "docs" / "terminal.svg").getroot().itertext())  # noqa: S314  our own
+    assert [line for line in capsys.readouterr().out.splitlines() if line not in picture] == []
 
 
 def test_command_that_fails_fails_the_recording(tmp_path: Path) -> None:
