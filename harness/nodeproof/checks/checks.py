@@ -8,7 +8,7 @@ should have occurred is another judgment, which a claim that promises its anchor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Concatenate, Literal, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
@@ -20,7 +20,7 @@ from nodeproof.model.history import Gap, History, fence
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.pattern import Json, unknown
 from nodeproof.model.slack import Span, hull, slack_s
-from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
+from nodeproof.model.verdict import Code, Measured, Outlier, Verdict, conforms, deviates, unproven
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
 Args = Mapping[str, Json]
@@ -192,6 +192,7 @@ class Measurement:
         complete: The moments of which none may have been missed.
         complete_t: The time (s) up to which `complete` must be complete.
         if_missed: Reason to report if a moment of `complete` was missed.
+        outliers: The times between events of a series that deviate.
     """
 
     reason: str
@@ -206,6 +207,7 @@ class Measurement:
     complete: Sequence[Moment] = ()
     complete_t: float = 0.0
     if_missed: str = ""
+    outliers: Sequence[Outlier] = ()
 
 
 def place(measurement: Measurement, history: History, involved: Sequence[Moment]) -> Verdict:
@@ -227,11 +229,17 @@ def place(measurement: Measurement, history: History, involved: Sequence[Moment]
         return unproven(measurement.code, reason, window, measured)
     if measurement.finding == "holds":
         return conforms(reason, window, measured)
-    return deviates(reason, window, measured, measurement.last_state)
+    verdict = deviates(reason, window, measured, measurement.last_state)
+    return replace(verdict, outliers=tuple(measurement.outliers))
 
 
 def _because(meaning: str, doubt: str) -> str:
     return f"{meaning}: {doubt}" if meaning else doubt
+
+
+def outliers_of(gaps: Iterable[tuple[Window, Span]]) -> Sequence[Outlier]:
+    """Return the times between events that are outside their windows."""
+    return [Outlier(window, (gap,)) for window, gap in gaps if not window.holds(gap.length_s)]
 
 
 def compare(holds: bool, reason: str, expected: str, measured: Measured) -> Measurement:

@@ -17,8 +17,6 @@ from nodeproof.model.judgment import Check
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import Json
 from nodeproof.model.slack import (
-    NEAR_S,
-    WAIT_REPORT_DELAY_S,
     Span,
     hull,
     late_anchor_s,
@@ -28,12 +26,12 @@ from nodeproof.model.slack import (
     misread_s,
     slack_s,
     undisturbed_s,
-    waited_before_s,
-    waited_within_s,
+    waited_s,
+    working_until_t,
     worst_moment_s,
 )
-from nodeproof.model.verdict import Verdict, unproven
-from nodeproof.model.window import WindowContext
+from nodeproof.model.verdict import Outlier, Verdict, unproven
+from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?")
 
@@ -93,24 +91,10 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         return unproven("scaled", f"{changed_figure}; its value in the configuration does not apply")
     times = evidence_times(check, history, configuration)
     case = _Judging(claim, check, history, configuration, times)
-    context = case.context(times)
-    verdict = case.verdict(context)
-    waited_s, excused = 0.0, False
-    if times and _is_late(verdict):
-        # A stall between an anchor and its event may have delayed the event itself.
-        within = _until_event(hull(times), verdict)
-        context = case.context([within])
-        waited_s = case.waited_s(within, verdict)
-        allowed = replace(context, slack_s=context.slack_s + waited_s)
-        outcome = case.verdict(allowed).outcome
-        excused = outcome == "conforms" or (
-            outcome == "unproven" and not _outlasts(case.verdict(context), waited_s)
-        )
-    elif times and verdict.outcome == "deviates":
-        early = case.context([_awaited(verdict, times)])
-        excused = case.verdict(early).outcome != "deviates"
-        context = early if excused else context
-    too_loaded = excused or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
+    verdict = case.verdict(case.context(times))
+    load = case.load_behind(verdict)
+    context = load.context
+    too_loaded = load.may_explain or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
     invalid = (
@@ -127,11 +111,27 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
         reason = f"{lost_nodes}; {verdict.reason}"
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
     if too_loaded and (verdict.code in ("", "scaled") or case.is_gap_of_load(verdict)):
-        waiting = f" and {waited_s:.2f} s of CPU wait" if waited_s else ""
+        waiting = f" and {load.waited_s:.2f} s of CPU wait" if load.waited_s else ""
         slack = f"slack {context.slack_s:.2f} s (limit {configuration.slack_limit_s:g} s)"
         reason = f"{slack}{waiting} makes this uncertain: {verdict.reason}"
         return unproven("host-too-loaded", reason, verdict.window, verdict.measured)
+    if load.unexplained:
+        verdict = replace(verdict, reason=f"{verdict.reason}; {load.unexplained}")
     return _with_foreign_write(verdict, history)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """The load of the host behind a verdict, and whether it may explain a deviation.
+
+    `context` has the slack that decides, `waited_s` is the longest possible wait of a process (s),
+    `unexplained` which of several events no wait explains.
+    """
+
+    context: WindowContext
+    waited_s: float = 0.0
+    may_explain: bool = False
+    unexplained: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,13 +161,53 @@ class _Judging:
     def verdict_with(self, slack_s: float, misread_s: float = 0.0) -> Verdict:
         return self.verdict(WindowContext(self.configuration, slack_s, misread_s))
 
-    def waited_s(self, within: Span, verdict: Verdict) -> float:
-        """Return the longest possible wait (s) of a late event; with `spaced`, it may be any one."""
-        earlier = _working_times(within, verdict, self.configuration)
-        at_end_s = waited_before_s(self.history, within.until_t, earlier)
-        return (
-            max(at_end_s, waited_within_s(self.history, within)) if self.check.name == "spaced" else at_end_s
-        )
+    def load_behind(self, verdict: Verdict) -> _Load:
+        """Return the load that may explain a deviation."""
+        context = self.context(self.times)
+        if verdict.outliers:
+            # Each of a series of events has its own waits.
+            gaps = [(gap, outlier.window) for outlier in verdict.outliers for gap in outlier.gaps]
+            waited_s = max(self.waited_in_gap_s(*gap) for gap in gaps)
+            other = next((outlier for outlier in verdict.outliers if not self.may_explain_gap(outlier)), None)
+            unexplained = f"no CPU wait explains {other}" if other and waited_s else ""
+            return _Load(context, waited_s, other is None, unexplained)
+        if not self.times or verdict.outcome != "deviates":
+            return _Load(context)
+        if not _is_late(verdict):
+            early = self.context([_awaited(verdict, self.times)])
+            may_explain = self.verdict(early).outcome != "deviates"
+            return _Load(early if may_explain else context, may_explain=may_explain)
+        # A stall between an anchor and its event may have delayed the event itself.
+        within = _until_event(hull(self.times), verdict)
+        context = self.context([within])
+        awaited = within if verdict.measured else Span(within.since_t, self.history.ended_t)
+        waited_s = _waited_s(awaited, verdict.window, self.history, self.configuration)
+        return _Load(context, waited_s, self.may_explain(verdict, context, waited_s))
+
+    def may_explain(self, verdict: Verdict, context: WindowContext, waited_s: float) -> bool:
+        """Return whether slack and a wait (s) may explain an event that came late, or never."""
+        window, measured = verdict.window, verdict.measured
+        allowed = replace(context, slack_s=context.slack_s + waited_s)
+        if window and window.shape == "negative" and measured and isinstance(measured.value, float):
+            # A wait may delay a forbidden event past its anchor, but lets none come before the end.
+            latest_s = window.low_s + allowed.slack_s
+            allowed = allowed if measured.value <= latest_s else context
+        return self.verdict(allowed).outcome != "deviates"
+
+    def may_explain_gap(self, outlier: Outlier) -> bool:
+        """Return whether a wait may explain one of the gaps."""
+        window = outlier.window
+        waited = ((gap.length_s, self.waited_in_gap_s(gap, window)) for gap in outlier.gaps)
+        return any(window.low_s - waited_s <= gap_s <= window.high_s + waited_s for gap_s, waited_s in waited)
+
+    def waited_in_gap_s(self, gap: Span, window: Window) -> float:
+        """Return the longest possible wait (s) of the event that ends a long gap, or starts a short one.
+
+        The latter was due one period before the event that ends the gap.
+        """
+        is_short = gap.length_s < window.low_s
+        awaited = Span(gap.until_t - 2 * window.nominal_s, gap.since_t) if is_short else gap
+        return _waited_s(awaited, window, self.history, self.configuration)
 
     def is_over_limit(self, context: WindowContext) -> bool:
         """Return whether slack is over the profile's limit at one of the times, or at a time of one span."""
@@ -254,21 +294,12 @@ def _may_have_lost_nodes(
 
 def _is_late(verdict: Verdict) -> bool:
     """Return whether a verdict deviates for another reason than an early event."""
-    if verdict.outcome != "deviates" or verdict.window is None or verdict.measured is None:
-        return verdict.outcome == "deviates"
-    value = verdict.measured.value
-    return not isinstance(value, float) or value >= verdict.window.low_s
-
-
-def _outlasts(verdict: Verdict, waited_s: float) -> bool:
-    """Return whether an event came after its window, even if waits (s) delayed it.
-
-    A window that these waits make too wide to prove a value still has an end.
-    """
     window, measured = verdict.window, verdict.measured
-    if window is None or measured is None or measured.unit != "s" or not isinstance(measured.value, float):
+    if verdict.outcome != "deviates" or (measured and measured.unit not in ("", "s")):
         return False
-    return measured.value > window.high_s + waited_s
+    if window is None or measured is None:
+        return True
+    return not isinstance(measured.value, float) or measured.value >= window.low_s
 
 
 def _until_event(within: Span, verdict: Verdict) -> Span:
@@ -279,23 +310,22 @@ def _until_event(within: Span, verdict: Verdict) -> Span:
     return Span(within.since_t, max(within.until_t, within.since_t + measured.value))
 
 
-def _working_times(within: Span, verdict: Verdict, configuration: Configuration) -> Sequence[Span]:
-    """Return when, besides just before an event, CPU waits may have delayed it: after its anchor, and late.
+def _waited_s(within: Span, window: Window | None, history: History, configuration: Configuration) -> float:
+    """Return the longest possible wait (s) of an event from its anchor until it came, or was last awaited.
 
-    On a machine, a change passes through many processes of the guest, which share its virtual processors: on
-    a busy host that takes longer than the time just before the event.
+    Besides those just before the event, the waits since it was due count. On a machine, a change passes
+    through many processes of the guest, which share its virtual processors: on a busy host that takes longer.
+    The work that a bound limits may take all of the time from its anchor on. A period is that of a timer,
+    which may start late, and runs meanwhile.
     """
-    window = verdict.window
-    if not configuration.has_own_systems or window is None:
-        return ()
-    due_t = within.since_t + window.nominal_s
-    overdue = Span(due_t, max(due_t, within.until_t + WAIT_REPORT_DELAY_S))
-    return (overdue,) if window.shape == "negative" else (*_beginning(within, configuration), overdue)
-
-
-def _beginning(within: Span, configuration: Configuration) -> Sequence[Span]:
-    """Return the time just after an anchor on a machine, when its change is under way or starts a timer."""
-    return (Span(within.since_t, within.since_t + NEAR_S),) if configuration.has_own_systems else ()
+    if window is None:
+        return waited_s(history, within)
+    due_s = window.low_s if window.shape == "negative" else window.nominal_s
+    working = [Span(within.since_t + due_s, within.until_t)]
+    if configuration.has_own_systems:
+        starting = Span(within.since_t, working_until_t(history, within.since_t))
+        working.append(within if window.shape == "within" else starting)
+    return waited_s(history, within, working)
 
 
 def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) -> Verdict | None:
@@ -337,17 +367,20 @@ def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
 def undecided_s(check: Check, history: History, configuration: Configuration, now_t: float) -> float | None:
     """Return how much longer (s) a recording must continue to decide a check.
 
-    This is `checks.remaining_s`, extended by the recorded CPU wait if the event has not occurred: until then
-    a late event cannot be a deviation.
+    This is `checks.remaining_s`. While the event has not occurred and recorded CPU waits may explain that, it
+    is extended by these waits, at most by the claimed time: on a host that waits all the time, it would never
+    be decided.
     """
     slack = longest_slack_s(history, configuration)
     left_s = remaining_s(check, history, WindowContext(configuration, slack), now_t)
     if left_s is None or left_s > 0.0 or check.name != "after":
         return left_s
     times = evidence_times(check, history, configuration)
-    beginning = _beginning(hull(times), configuration) if times else ()
-    waited_s = waited_before_s(history, now_t + left_s, beginning)
-    return remaining_s(check, history, WindowContext(configuration, slack + waited_s), now_t)
+    since_t = hull(times).since_t if times else now_t
+    window = compute(WindowSpec.from_json(check.args["window"]), WindowContext(configuration, slack), {})
+    waiting_s = _waited_s(Span(since_t, now_t), window, history, configuration)
+    extended = WindowContext(configuration, slack + min(waiting_s, window.nominal_s))
+    return remaining_s(check, history, extended, now_t)
 
 
 def abort_of(history: History) -> Entry | None:

@@ -22,6 +22,7 @@ from nodeproof.checks.checks import (
     indiscernible,
     measures,
     moments_in,
+    outliers_of,
     require,
     unfenced,
     window_of,
@@ -30,7 +31,7 @@ from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.pattern import Json
 from nodeproof.model.slack import Span
-from nodeproof.model.verdict import Measured
+from nodeproof.model.verdict import Measured, Outlier
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
 
@@ -147,12 +148,14 @@ def spaced(
     allowed = window_of(window, context, {})
     times = _times_of(case.history, event, within)
     gaps = [after - before for before, after in pairwise(times)]
-    outside = next((gap for gap in gaps if not allowed.holds(gap)), None)
+    outliers = outliers_of((allowed, Span(*ends)) for ends in pairwise(times))
     evidence = replace(_every([event], within), window=allowed)
     reason = _describe_rate(times, within, context)
-    if outside is not None:
-        reason = f"{event} occurred {outside:.3f} s after the previous; {reason}"
-        return replace(evidence, reason=reason, measured=Measured(outside, "s"), finding="deviates")
+    if outliers:
+        gap_s = outliers[0].gaps[0].length_s
+        reason = f"{event} occurred {gap_s:.3f} s after the previous; {reason}"
+        measured = Measured(gap_s, "s")
+        return replace(evidence, reason=reason, measured=measured, finding="deviates", outliers=outliers)
     if len(gaps) < min_gaps:
         return _too_few(case.history, event, times, within, min_gaps, allowed)
     # A stall shifts one occurrence, so the mean is known better than each gap.
@@ -193,14 +196,17 @@ def _too_few(
     history: History, event: Moment, times: Sequence[float], within: Span, min_gaps: int, window: Window
 ) -> Measurement:
     """Return the measurement of too few occurrences: a deviation if the last silence is too long."""
-    silence_s = within.until_t - (times[-1] if times else within.since_t)
+    silence = Span(times[-1] if times else within.since_t, within.until_t)
+    silence_s = silence.length_s
     reason = f"{event} occurred {len(times)} times in {within.until_t - within.since_t:.1f} s"
     reason += f", need {min_gaps + 1}; none in the last {silence_s:.1f} s"
     evidence = replace(_every([event], within, reason), reason=reason, window=window)
     if silence_s <= window.high_s:
         return replace(evidence, code="gap")
     state = moments.last_state(history, event)
-    return replace(evidence, measured=Measured(silence_s, "s"), finding="lacks", last_state=state)
+    measured = Measured(silence_s, "s")
+    outlier = Outlier(window, (silence,))
+    return replace(evidence, measured=measured, finding="lacks", last_state=state, outliers=[outlier])
 
 
 def doubled(
@@ -254,13 +260,16 @@ def _doubled(
         reason = f"{min_waits} waits from {first_s:g} to {most_s:g} s also admit half or double the ends"
         raise Undecided("host-too-loaded" if idle else "scaled", reason)
     times = _times_of(history, event, within)
-    waits = [after - before for before, after in pairwise(times)]
+    gaps = [Span(*ends) for ends in pairwise(times)]
+    waits = [gap.length_s for gap in gaps]
     expected = _waits(first_s, most_s, len(waits) + 1)
     windows = [_wait_window(expected_s, takes_s, slack_s) for expected_s in expected]
-    for number, (wait, window) in enumerate(zip(waits, windows, strict=False), 1):
-        if not window.holds(wait):
-            reason = f"wait {number} of {event} was {wait:.3f} s; {_describe_waits(waits)}"
-            return Measurement(reason, Measured(wait, "s"), window, "deviates", read=within)
+    outliers = outliers_of(zip(windows, gaps, strict=False))
+    if outliers:
+        gap = outliers[0].gaps[0]
+        reason = f"wait {gaps.index(gap) + 1} of {event} was {gap.length_s:.3f} s; {_describe_waits(waits)}"
+        measured = Measured(gap.length_s, "s")
+        return Measurement(reason, measured, outliers[0].window, "deviates", read=within, outliers=outliers)
     if len(waits) < min_waits:
         longest = windows[-1] if times else _wait_window(most_s, takes_s, slack_s)
         return _too_few(history, event, times, within, min_waits, longest)
@@ -330,11 +339,12 @@ def _in_bursts(
     burst_events = events_of_bursts({"each": runs})
     tries = [(t, str(event)) for event in burst_events for t in _all_times(history, event)]
     tries.sort(key=itemgetter(0))
-    silence_s = _longest_silence_s([t for t, _event in tries], within)
-    if silence_s > allowed.high_s and not unfenced(history, burst_events, within.until_t):
+    silences = _silences([t for t, _event in tries], within, allowed)
+    if silences and not unfenced(history, burst_events, within.until_t):
         # No slack can hide a silence of this length. After a missed try, the bursts can still deviate.
-        reason = f"no tries for {silence_s:.1f} s"
-        return Measurement(reason, Measured(silence_s, "s"), allowed, "deviates", read=within)
+        silence_s = silences[0].gaps[0].length_s
+        reason, measured = f"no tries for {silence_s:.1f} s", Measured(silence_s, "s")
+        return Measurement(reason, measured, allowed, "deviates", read=within, outliers=silences)
     if not allowed.discerning or slack_s >= allowed.nominal_s / 2:
         raise indiscernible(window, case.context, {})
     compare = partial(_compare_bursts, runs, max(1, at_least), within, allowed, slack_s)
@@ -361,24 +371,26 @@ def _compare_bursts(
     complete_bursts = [
         burst for burst in bursts if certain.since_t <= burst[0][0] and burst[-1][0] <= certain.until_t
     ]
-    deviating = next((burst for burst in complete_bursts if _runs(burst) != expected), None)
-    if deviating is None:
-        # An incomplete burst must not have more tries than a complete one.
-        most = sum(times for _event, times in expected)
-        tries = (
-            [try_ for try_ in burst if certain.since_t <= try_[0] <= certain.until_t] for burst in bursts
-        )
-        deviating = next((part for part in tries if len(part) > most), None)
-    if deviating is not None:
-        reason = f"a burst of {_describe_runs(_runs(deviating))}"
+    deviating = [burst for burst in complete_bursts if _runs(burst) != expected]
+    # An incomplete burst must not have more tries than a complete one.
+    most = sum(times for _event, times in expected)
+    parts = ([try_ for try_ in burst if certain.since_t <= try_[0] <= certain.until_t] for burst in bursts)
+    deviating += [part for part in parts if len(part) > most and part not in deviating]
+    if deviating:
+        reason = f"a burst of {_describe_runs(_runs(deviating[0]))}"
         reason += f", expected {_describe_runs(expected)}"
-        return Measurement(reason, Measured(float(len(deviating)), "times"), finding="deviates", read=within)
+        measured = Measured(float(len(deviating[0])), "times")
+        times = [t for burst in bursts for t, _event in burst]
+        half_s = window.nominal_s / 2
+        wrong = [_wrong_pauses(burst, times, within, half_s, slack_s) for burst in deviating]
+        return Measurement(reason, measured, finding="deviates", read=within, outliers=wrong)
     touching = [b for b in bursts if b[-1][0] >= within.since_t and b[0][0] <= within.until_t]
-    pauses = [after[0][0] - before[-1][0] for before, after in pairwise(touching)]
-    outside = next((pause for pause in pauses if not window.holds(pause)), None)
-    if outside is not None:
-        reason = f"{outside:.3f} s from one burst to the next"
-        return Measurement(reason, Measured(outside, "s"), window, "deviates", read=within)
+    pauses = ((window, Span(before[-1][0], after[0][0])) for before, after in pairwise(touching))
+    outliers = outliers_of(pauses)
+    if outliers:
+        pause_s = outliers[0].gaps[0].length_s
+        reason, measured = f"{pause_s:.3f} s from one burst to the next", Measured(pause_s, "s")
+        return Measurement(reason, measured, window, "deviates", read=within, outliers=outliers)
     evidence = _every(events_of_bursts({"each": runs}), within, "there may be more tries")
     if len(complete_bursts) < min_bursts:
         reason = f"{len(complete_bursts)} complete bursts, need {min_bursts}"
@@ -387,9 +399,23 @@ def _compare_bursts(
     return replace(evidence, reason=reason, measured=Measured(float(len(complete_bursts[0])), "times"))
 
 
-def _longest_silence_s(times: Sequence[float], within: Span) -> float:
+def _silences(times: Sequence[float], within: Span, window: Window) -> Sequence[Outlier]:
+    """Return the times without tries that are longer than a pause may be."""
     inside = [t for t in times if within.since_t <= t <= within.until_t]
-    return max(after - before for before, after in pairwise([within.since_t, *inside, within.until_t]))
+    ends = pairwise([within.since_t, *inside, within.until_t])
+    return outliers_of((replace(window, low_s=0.0), Span(*pair)) for pair in ends)
+
+
+def _wrong_pauses(
+    burst: Burst, times: Sequence[float], within: Span, half_s: float, slack_s: float
+) -> Outlier:
+    """Return the pauses in and around a burst, of which one is on the wrong side of half of `apart`."""
+    first_t, last_t = burst[0][0], burst[-1][0]
+    before_t = max((t for t in times if t < first_t), default=within.since_t)
+    after_t = min((t for t in times if t > last_t), default=within.until_t)
+    pauses = pairwise([before_t, *(t for t, _event in burst), after_t])
+    window = Window(half_s - slack_s, half_s + slack_s, half_s, "period", "", "")
+    return Outlier(window, tuple(Span(*ends) for ends in pauses))
 
 
 def _split(tries: Burst, max_pause_s: float, slack_s: float) -> tuple[list[Burst], list[float]]:

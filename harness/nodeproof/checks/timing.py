@@ -16,8 +16,10 @@ from nodeproof.checks.checks import (
     Undecided,
     any_time,
     find_event,
+    indiscernible,
     measures,
     moments_in,
+    outliers_of,
     recorded_span,
     require,
     window_of,
@@ -27,7 +29,7 @@ from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import History, fence
 from nodeproof.model.judgment import Check, Moment, words_in
 from nodeproof.model.slack import Span, longest_slack_s
-from nodeproof.model.verdict import Measured
+from nodeproof.model.verdict import Measured, Outlier
 from nodeproof.model.window import Window, WindowContext, WindowSpec, compute
 
 
@@ -36,9 +38,8 @@ def _after_times(history: History, args: Args, configuration: Configuration) -> 
     start = require(history, anchor)
     occurrence = find_event(history, event, start, configuration)
     window = _window_with(longest_slack_s(history, configuration), args, configuration, start)
-    end_t = start.t + window.high_s
-    if occurrence is None or occurrence.t > end_t:
-        return [Span(start.t, end_t)]
+    if occurrence is None or occurrence.t - start.t > window.high_s:
+        return [Span(start.t, start.t + window.high_s)]
     return [recorded_span(start), Span.at(occurrence.t)]
 
 
@@ -74,13 +75,17 @@ def _remaining_s(
 def _after(case: Case, event: Moment, anchor: Moment, window: WindowSpec) -> Measurement:
     history, context = case.history, case.context
     start = _long_silence(case, anchor, window) or require(history, anchor)
-    allowed = window_of(window, context, start.detail)
+    allowed = compute(window, context, start.detail)
     if allowed.shape == "negative":
         raise ValueError("a window of an absence cannot bound the time of an event")
     occurrence = find_event(history, event, start, context.configuration)
-    end_t = start.t + allowed.high_s
+    is_over = occurrence is None or occurrence.t - start.t > allowed.high_s
+    # A window that slack makes too wide to prove a value still has an end.
+    undecided = None if allowed.discerning else indiscernible(window, context, start.detail)
+    if undecided and not (is_over and undecided.verdict.code == "host-too-loaded"):
+        raise undecided
     # What follows the window's end cannot change that the event is late.
-    end = recorded_span(occurrence) if occurrence and occurrence.t <= end_t else Span.at(end_t)
+    end = Span.at(start.t + allowed.high_s) if occurrence is None or is_over else recorded_span(occurrence)
     measurement = Measurement(
         f"{event} did not occur within {allowed.high_s:.2f} s after {anchor}",
         window=allowed,
@@ -179,19 +184,22 @@ def renewals_of(case: Case, node: str, window: WindowSpec, at_least: int) -> Mea
         raise Undecided("gap", f"the watch of leases had a gap: {gap.reason}", allowed)
     times = [beat.t for beat in heartbeats.watched_renewals(history, node)]
     gaps = [after - before for before, after in pairwise(times)]
-    outside = [gap for gap in gaps if not allowed.holds(gap)]
-    if outside:
-        reason = f"{len(outside)} of {len(gaps)} renewals of {node} are outside"
-        return Measurement(reason, Measured(outside[0], "s"), allowed, "deviates")
+    outliers = outliers_of((allowed, Span(*ends)) for ends in pairwise(times))
+    if outliers:
+        reason = f"{len(outliers)} of {len(gaps)} renewals of {node} are outside"
+        measured = Measured(outliers[0].gaps[0].length_s, "s")
+        return Measurement(reason, measured, allowed, "deviates", outliers=outliers)
     first_s = times[0] - history.began_t if times else 0.0
     if first_s > allowed.high_s:
         reason = f"{node} sent no renewal in the first {first_s:.3f} s; its last one before is unknown"
         raise Undecided("gap", reason, allowed)
     # The silence counts up to the fence, which need not be a window's end.
     last_fence = fence(history, ("leases",))
-    silence_s = last_fence.t - (times[-1] if times else history.began_t)
-    if last_fence.passed and silence_s > allowed.high_s:
-        return Measurement(f"no renewal for {silence_s:.3f} s", Measured(silence_s, "s"), allowed, "deviates")
+    silence = Span(times[-1] if times else history.began_t, last_fence.t)
+    if last_fence.passed and silence.length_s > allowed.high_s:
+        reason, measured = f"no renewal for {silence.length_s:.3f} s", Measured(silence.length_s, "s")
+        outlier = Outlier(allowed, (silence,))
+        return Measurement(reason, measured, allowed, "deviates", outliers=[outlier])
     if len(gaps) < min_gaps:
         raise Undecided("gap", f"{len(gaps)} renewals of {node}, need {min_gaps}", allowed)
     reason = f"{len(gaps)} renewals of {node}, {min(gaps):.3f} to {max(gaps):.3f} s apart"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,8 +20,8 @@ NEAR_S = 2.0
 """A stalled process has to catch up, so measurements this long (s) before and after count as well."""
 LEAST_STEP_S = 0.001
 """Smallest clock step (s): a smaller difference is an error of reading both clocks."""
-WAIT_REPORT_DELAY_S = 0.5
-"""Longest delay (s) with which a CPU wait is recorded."""
+_WAIT_REPORT_DELAY_S = 0.5
+"""Longest delay (s) with which a CPU wait is recorded after it ended."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Span:
     def at(cls, t: float) -> Span:
         """Return the span of a single time."""
         return cls(t, t)
+
+    @property
+    def length_s(self) -> float:
+        """The time from its start to its end (s)."""
+        return self.until_t - self.since_t
 
     def touches(self, other: Span) -> bool:
         """Return whether the spans have a time in common."""
@@ -121,26 +126,38 @@ def longest_slack_s(history: History, configuration: Configuration) -> float:
     return _measured_s(history, configuration, None) + misread_time_s
 
 
-def waited_before_s(history: History, t: float, earlier: Sequence[Span] = ()) -> float:
-    """Return the longest possible wait (s) of a change in the lab just before an event, and `earlier`.
+def waited_s(history: History, within: Span, working: Sequence[Span] = ()) -> float:
+    """Return the longest possible wait (s) of a change in the lab, from its anchor to its event.
 
-    A change passes through processes one after another: their CPU waits add up, and so do stalls of the whole
-    lab that are too close to each other for all processes to act in between. The sum is not slack: it can
-    excuse a late event, but not make it timely. Stalls of the harness do not add up: it receives whatever
-    is due each time it is woken.
+    The waits that began or ended just before the event count, and those in `working`, each without its part
+    before the anchor or after the event. A change passes through processes one after another: their CPU
+    waits add up, and so do stalls of the whole lab that are too close to each other for all processes to act
+    in between. The sum is not slack: it can excuse a late event, but not make it timely. Stalls of the
+    harness do not add up: it receives whatever is due each time it is woken.
     """
-    times = [Span(t - NEAR_S, t + WAIT_REPORT_DELAY_S), *earlier]
+    times = [Span(within.until_t - NEAR_S, within.until_t), *working]
     return sum(
-        float(entry.data.get("waited_s", entry.data["late_s"]))
-        for entry in history.of_kind("stall")
-        if entry.data.get("by") == LAB and any(span.touches(Span.at(entry.t)) for span in times)
+        min(wait_s, Span(max(wait.since_t, within.since_t), min(wait.until_t, within.until_t)).length_s)
+        for wait, wait_s in _lab_waits(history)
+        if wait.touches(within) and any(map(wait.touches, times))
     )
 
 
-def waited_within_s(history: History, within: Span) -> float:
-    """Return the longest possible wait (s) of a change just before any event in a time."""
-    ends = [entry.t for entry in history.of_kind("stall") if within.touches(Span.at(entry.t))]
-    return max((waited_before_s(history, t) for t in ends), default=0.0)
+def working_until_t(history: History, since_t: float) -> float:
+    """Return until when (s) a change that began at `since_t` may be under way: `NEAR_S` after its waits."""
+    until_t = since_t + NEAR_S
+    for wait in sorted((wait for wait, _wait_s in _lab_waits(history)), key=lambda wait: wait.since_t):
+        if wait.touches(Span(since_t, until_t)):
+            until_t = max(until_t, wait.until_t + NEAR_S)
+    return until_t
+
+
+def _lab_waits(history: History) -> Iterator[tuple[Span, float]]:
+    """Yield the possible time of each stall and CPU wait of the lab, and its length (s)."""
+    for entry in history.of_kind("stall"):
+        if entry.data.get("by") == LAB:
+            wait_s = float(entry.data.get("waited_s", entry.data["late_s"]))
+            yield Span(entry.t - wait_s - _WAIT_REPORT_DELAY_S, entry.t), wait_s
 
 
 def loses_nodes_s(configuration: Configuration) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodeproof.model.pattern import Json
+from nodeproof.model.slack import Span
 from nodeproof.model.window import Window
 
 Outcome = Literal["conforms", "deviates", "unproven"]
@@ -42,6 +43,17 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Outlier:
+    """Times between events of a series, of which one is too long or too short for `window`."""
+
+    window: Window
+    gaps: tuple[Span, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(f"{gap.length_s:.3f} s" for gap in self.gaps)
+
+
+@dataclass(frozen=True)
 class Page:
     """Agreement between page and cluster: the page's text, the version's behaviour, known drift."""
 
@@ -62,7 +74,8 @@ class Verdict:
     `code` is set exactly if `outcome` is unproven (ValueError otherwise). `last_state` is the last recorded
     state of the judged object, to help explain a failure. `reported` is the issue of a bug that explains a
     deviation, or by which a version that conforms was known to deviate. `kubelet_version` is the version of
-    the kubelet that the claim is about, if it is not the API server's.
+    the kubelet that the claim is about, if it is not the API server's. `outliers` are why a series of events
+    deviates; they are not stored.
     """
 
     outcome: Outcome
@@ -73,6 +86,7 @@ class Verdict:
     last_state: str = ""
     reported: str = ""
     kubelet_version: str = ""
+    outliers: tuple[Outlier, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.outcome == "unproven") != bool(self.code):
