@@ -266,7 +266,7 @@ def _field(name: str, configuration: Mapping[str, Json]) -> Json:
 
 
 def _counted(values: Iterable[Json]) -> str:
-    """Return the values with how many objects have each, the most frequent first; empty without any."""
+    """Return the values with the number of objects that have them, most frequent first; empty without any."""
     texts = [json.dumps(value) if isinstance(value, dict | list | bool) else str(value) for value in values]
     counts = Counter("none" if text == "None" else text for text in texts).most_common()
     return counts[0][0] if len(counts) == 1 else ", ".join(f"{text} ({count})" for text, count in counts)

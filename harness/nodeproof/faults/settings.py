@@ -29,10 +29,10 @@ path=$(realpath -m -- "$1") && folder=$(dirname "$path") && {_PART} || exit 1
 if [ ! -e "$0.path" ]; then
     rm -f "$0.was" "$0.made"
     if [ -e "$path" ]; then cp -a "$path" "$0.was" || exit 1; fi
-    made=
-    while [ ! -d "$folder" ]; do made="$folder
-$made" folder=$(dirname "$folder"); done
-    printf '%s' "$made" >"$0.made" && printf '%s' "$path" >"$0.new" && sync . || exit 1
+    folders=
+    while [ ! -d "$folder" ]; do folders="$folder
+$folders" folder=$(dirname "$folder"); done
+    printf '%s' "$folders" >"$0.made" && printf '%s' "$path" >"$0.new" && sync . || exit 1
     mv "$0.new" "$0.path" || exit 1
 fi
 mkdir -p "$(dirname "$path")" && cat >"$part" || exit 1

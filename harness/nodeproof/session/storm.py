@@ -249,7 +249,7 @@ def _objects(entry: Entry) -> Iterator[str]:
 
 
 def judge_by_storms(claim: str, seed: int, out: Path, options: Sequence[str]) -> Judge:
-    """Return a judge that runs a storm with the steps, each in a folder of its own.
+    """Return a judge that runs a storm with the steps, in a new folder for each storm.
 
     Args:
         claim: identifier of the invariant that must deviate.
@@ -294,7 +294,7 @@ def repeat(steps: Steps, judge: Judge) -> str:
 
 
 def summary(deviation: Deviation, shrunk: Shrunk) -> str:
-    """Return what was found in one line."""
+    """Return the result in one line."""
     extent = "no step can be left out" if shrunk.is_minimal else "the budget or load ended the search"
     return (
         f"{deviation.claim} deviates with {len(shrunk.steps)} of {len(deviation.schedule.steps)} faults "
