@@ -482,12 +482,13 @@ def components(arguments: argparse.Namespace) -> int:
 
 def bundle(arguments: argparse.Namespace) -> int:
     """Pack nodeproof and the parts of a lab."""
-    from nodeproof import bundle
+    from nodeproof import bundle, hints
     from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
     bundle.write(arguments.file, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
     size_mib = arguments.file.stat().st_size / 2**20
-    terminal.put(f"{arguments.file}: {size_mib:.0f} MiB; next: docs/how-to/run-without-a-network.md")
+    next_step = hints.page("docs/how-to/run-without-a-network.md")
+    terminal.put(f"{arguments.file}: {size_mib:.0f} MiB; next: {next_step}")
     return 0
 
 
