@@ -139,7 +139,10 @@ def _shipped() -> list[str]:
     """
     from nodeproof import catalogue
 
-    return ["--shipped", "-o", f"testpaths={shlex.quote(str(catalogue.scenarios_dir()))}"]
+    scenarios = shlex.quote(str(catalogue.scenarios_dir()))
+    # An installed package imports the plugin before pytest could rewrite its asserts; it has none.
+    unwarned = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return ["--shipped", "-o", f"testpaths={scenarios}", *unwarned]
 
 
 def bisect(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -96,7 +96,9 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     if page["agreement"] == "differs":
         is_short = len(page["says"]) <= _SHORT_PAGE_TEXT
         remark += f"  page: {on_terminal(page['says']) if is_short else 'differs'}"
-    return on_terminal(entry.id), entry.label, on_terminal(entry.measured, 16), allowed, remark
+    # The value of an observation may be an object: the page shows it whole.
+    measured = "" if entry.measured.startswith(("{", "[", "None")) else on_terminal(entry.measured, 16)
+    return on_terminal(entry.id), entry.label, measured, allowed, remark
 
 
 def _wrapped_details(row: Row, most: int = COMPLETE) -> Iterator[str]:
