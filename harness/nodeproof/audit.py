@@ -767,7 +767,8 @@ def run(arguments: argparse.Namespace) -> int:
         facts = rundir.read_facts(folder)
         absent = sorted(selected - set(facts.selected))
         if absent:
-            terminal.say(f"not judged, as no node has the state that they are about: {', '.join(absent)}")
+            names = ", ".join(absent)
+            terminal.say(f"not judged, as no node has the state or the field that they are about: {names}")
         shown = list(settings_of(evidence, claims, cluster.version)) if reads_settings else []
         warnings = list(dangers(evidence, claims, cluster.version))
         _print(arguments, folder, claims, shown, warnings)

@@ -57,6 +57,10 @@ def time_left(left_s: float) -> str:
     return f"up to {5 * round(left_s / 5)} s left" if left_s < 90 else f"up to {round(left_s / 60)} min left"
 
 
+_KNOWN_FROM = 1 / 3
+"""The part of a step after which the time left is shown."""
+
+
 class StepProgress:
     """Reports the progress of a step every few seconds, with the time left; once a minute as a milestone."""
 
@@ -76,7 +80,9 @@ class StepProgress:
             return
         self._last = now
         elapsed_s = now - self._began
-        rest = f", {time_left(elapsed_s * (total / completed - 1))}" if total and completed else ""
+        # The first part of a build is quick: what is left is not known before a third is done.
+        is_known = total and completed >= total * _KNOWN_FROM
+        rest = f", {time_left(elapsed_s * (total / completed - 1))}" if is_known else ""
         is_milestone = now - self._milestone >= _MILESTONE_EVERY_S
         if is_milestone:
             self._milestone = now

@@ -27,9 +27,8 @@ def require(extra: str, where: str) -> None:
     """Check that all packages of an extra are installed. Raises Problem if one is missing."""
     missing = [name for name in _packages(extra) if not _is_installed(name)]
     if missing:
-        raise Problem(
-            f"not installed: {', '.join(missing)}", where, f"run `pip install 'nodeproof[{extra}]'`"
-        )
+        install = f"run `{sys.executable} -m pip install 'nodeproof[{extra}]'`"
+        raise Problem(f"not installed: {', '.join(missing)}", where, install)
 
 
 def _packages(extra: str) -> Iterator[str]:

@@ -139,7 +139,10 @@ def _shipped() -> list[str]:
     """
     from nodeproof import catalogue
 
-    return ["--shipped", "-o", f"testpaths={shlex.quote(str(catalogue.scenarios_dir()))}"]
+    scenarios = shlex.quote(str(catalogue.scenarios_dir()))
+    # An installed package imports the plugin before pytest could rewrite its asserts; it has none.
+    unwarned = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return ["--shipped", "-o", f"testpaths={scenarios}", *unwarned]
 
 
 def bisect(arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -482,12 +485,13 @@ def components(arguments: argparse.Namespace) -> int:
 
 def bundle(arguments: argparse.Namespace) -> int:
     """Pack nodeproof and the parts of a lab."""
-    from nodeproof import bundle
+    from nodeproof import bundle, hints
     from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 
     bundle.write(arguments.file, arguments.kubernetes_version or DEFAULT_KUBERNETES_VERSION, _say)
     size_mib = arguments.file.stat().st_size / 2**20
-    terminal.put(f"{arguments.file}: {size_mib:.0f} MiB; next: docs/how-to/run-without-a-network.md")
+    next_step = hints.page("docs/how-to/run-without-a-network.md")
+    terminal.put(f"{arguments.file}: {size_mib:.0f} MiB; next: {next_step}")
     return 0
 
 

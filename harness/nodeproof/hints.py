@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import metadata
 from pathlib import Path
 
 from nodeproof.model.problem import Problem
@@ -45,3 +46,11 @@ def hint_for(hint: Hint, top: Path = _TOP) -> str:
     if (top / "infra" / "setup.sh").is_file():
         return f"run `{hint.set_up}`"
     return hint.installed
+
+
+def page(path: str, top: Path = _TOP) -> str:
+    """Return a page of the documentation: its path in the repository, or its address if there is none."""
+    if (top / path).is_file():
+        return path
+    urls = dict(url.split(", ") for url in metadata("nodeproof").get_all("Project-URL") or ())
+    return f"{urls['Source']}/blob/main/{path}"

@@ -169,6 +169,11 @@ def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: st
     assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
     assert lacking == ("unproven", "lab-lacks")
     assert steps(folder)[-1] == "closed"
+    for line in (
+        "1 of 2 scenarios can run on this cluster, 1 with faults",
+        *(f"unit-down on {names[0]}: {step}" for step in ("injected", "healed")),
+    ):
+        assert line in process.stderr, process
     assert open_faults(stranger) == []
     assert timers_on(stranger, names[0]) == []
     left = [entry["metadata"] for entry in stranger.cluster.api.get("/api/v1/nodes")["items"]]

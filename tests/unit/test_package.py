@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from infra import csi, dist
 from infra.links import failure, links
 from nodeproof import hints, proc
-from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, shipped
+from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, page, shipped
 from nodeproof.model.problem import Problem
 from tests.documented import PAGES, TOP
 
@@ -119,6 +119,12 @@ def test_shipped_file_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.Mo
     (package / "_data" / "scenarios").mkdir(parents=True)
     (package / "_data" / schema).touch()
     assert shipped(schema) == package / "_data" / schema
+
+
+def test_page_of_an_installed_package_is_on_the_web(tmp_path: Path) -> None:
+    assert page("README.md") == "README.md"
+    assert page("docs/safety.md", tmp_path).startswith("https://")
+    assert page("docs/safety.md", tmp_path).endswith("/docs/safety.md")
 
 
 # What a plain pytest run loads of the harness, and what the plugin does there: nothing.

@@ -391,7 +391,7 @@ def test_plan_of_the_shipped_scenarios_starts_nothing(tmp_path: Path) -> None:
     assert sum("the critical path" in line for line in workers) == 1
     assert process.stdout.count("test_pods_of_partitioned_node_are_evicted_after_toleration") == 1
     # On any machine: most are planned by shipped durations.
-    assert process.stdout.count("(earlier runs)") > 50
+    assert process.stdout.count("(measured)") > 50
     assert list(tmp_path.iterdir()) == []
 
 

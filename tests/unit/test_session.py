@@ -25,6 +25,7 @@ from nodeproof.checks import moments
 from nodeproof.checks.settings import default_of
 from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
+from nodeproof.machines.machine import MachineError
 from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug
 from nodeproof.model.judgment import Check
@@ -57,6 +58,7 @@ from nodeproof.session.judging import close
 from nodeproof.session.markers import claim_ids
 from nodeproof.session.options import Options
 from nodeproof.session.provider import (
+    AttachedLab,
     LabOpener,
     LabProvider,
     LabRequirements,
@@ -402,6 +404,22 @@ def test_discarding_a_lab_does_not_block_starting_one(labs: Labs, retries: Retri
     LabProvider(labs, running, retries, print).discard()
     assert started.wait(TIMEOUT_S)
     thread.join(TIMEOUT_S)
+
+
+def test_attached_cluster_may_be_away_for_a_while(tmp_path: Path) -> None:
+    errors: list[Exception] = [MachineError("no answer"), Problem("a component died", "p-1", "see its log")]
+
+    def clean(_needs: Needs) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    parts = {"clean": clean, "configuration": {"E": 1.0}, "out_of_service": {}}
+    handle = fake_lab({"name": "p-1", "zone": "", **parts})
+    lab = AttachedLab(handle, SIZE, tmp_path, print)
+    with pytest.raises(Problem, match="died"):
+        lab.clean(lab_requirements())
+    lab.clean(lab_requirements())
+    assert errors == []
 
 
 def test_lab_whose_scenario_will_be_retried_is_kept_and_used_again(

@@ -37,8 +37,11 @@ TAINT = "node-role.kubernetes.io/control-plane"
 def lab(components: Components) -> Iterator[LabHandle]:
     """Start a control plane and two workers."""
     request = starting.LabRequest(starting.new_name(), 2, 1, DOCUMENTED.name, False, KUBEADM.name)
-    lab = starting.up(request, components, print)
+    messages: list[str] = []
+    lab = starting.up(request, components, messages.append)
     try:
+        steps = [message.partition(" is up; kubeadm ") for message in messages]
+        assert [name for name, is_step, _ in steps if is_step] == ["cp-1", "node-1", "node-2"]
         yield lab
     finally:
         lab.down()

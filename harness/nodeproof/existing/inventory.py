@@ -16,6 +16,7 @@ from nodeproof.catalogue import Document, Place
 from nodeproof.existing import abort, conditions
 from nodeproof.existing.abort import Abort
 from nodeproof.existing.conditions import Alerts, Hours
+from nodeproof.hints import page
 from nodeproof.model import redact
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
@@ -23,7 +24,7 @@ from nodeproof.model.problem import Problem
 POWER_FAULTS = frozenset({"power-off", "reset"})
 """Faults that need a power driver."""
 _SCHEMA = Path(__file__).with_name("inventory.schema.json")
-_NEXT_STEP = "correct the inventory; see docs/how-to/prepare-your-cluster.md"
+_NEXT_STEP = f"correct the inventory; see {page('docs/how-to/prepare-your-cluster.md')}"
 _COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "command": set[str]()}
 """The keys that may stand beside the key of each kind of power driver."""
 _GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
@@ -119,7 +120,7 @@ class Inventory:
         """Check that a run may begin now. Raises Problem with one line for all reasons."""
         reasons = list(self.refusals(now, timedelta()))
         if reasons:
-            step = "wait, or change the inventory; see docs/how-to/harm-your-cluster.md"
+            step = f"wait, or change the inventory; see {page('docs/how-to/harm-your-cluster.md')}"
             raise Problem(f"no run may begin now: {'; '.join(reasons)}", str(self.path), step)
 
     def refusals(self, now: datetime, lasts: timedelta) -> Iterator[str]:

@@ -157,18 +157,27 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
     """Return the row that decides each claim, in the order of first appearance.
 
     Within a scenario a skip outranks conforms: the claim is not wholly proven there. Between scenarios it
-    does not: what one could not prove in this profile or lab, another has proven.
+    does not: what one could not prove in this profile or lab, another has proven. Of verdicts that are alike,
+    one with a window decides: it was observed, and a constant was only read.
     """
     scenarios: dict[tuple[str, str], Row] = {}
     for row in rows:
         key = (row["claim"], row["scenario"])
-        if key not in scenarios or verdict_of(row).rank < verdict_of(scenarios[key]).rank:
+        if key not in scenarios or _order(row, verdict_of(row).rank) < _order(
+            scenarios[key], verdict_of(scenarios[key]).rank
+        ):
             scenarios[key] = row
     worst: dict[str, Row] = {}
     for (claim, _scenario), row in scenarios.items():
-        if claim not in worst or _rank_across_scenarios(row) < _rank_across_scenarios(worst[claim]):
+        if claim not in worst or _order(row, _rank_across_scenarios(row)) < _order(
+            worst[claim], _rank_across_scenarios(worst[claim])
+        ):
             worst[claim] = row
     return worst
+
+
+def _order(row: Row, rank: int) -> tuple[int, bool]:
+    return rank, row["window"] is None
 
 
 def outcome_in(run: Path, claim: str) -> Outcome:

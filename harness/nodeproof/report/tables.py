@@ -96,7 +96,9 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     if page["agreement"] == "differs":
         is_short = len(page["says"]) <= _SHORT_PAGE_TEXT
         remark += f"  page: {on_terminal(page['says']) if is_short else 'differs'}"
-    return on_terminal(entry.id), entry.label, on_terminal(entry.measured, 16), allowed, remark
+    # The value of an observation may be an object: the page shows it whole.
+    measured = "" if entry.measured.startswith(("{", "[", "None")) else on_terminal(entry.measured, 16)
+    return on_terminal(entry.id), entry.label, measured, allowed, remark
 
 
 def _wrapped_details(row: Row, most: int = COMPLETE) -> Iterator[str]:
@@ -108,7 +110,7 @@ def last_lines(run: Digest, named: Collection[str] = ()) -> Iterator[str]:
     """Yield the deviating and the unproven claims with reasons, and as the last line the totals.
 
     A claim that deviates as reported is one line with its issue: it is the same in every run, and fails none.
-    Unproven claims that the user `named` are listed even if this lab or profile cannot prove them.
+    Claims that the user `named` are listed whatever their verdict.
     """
     judged = _judged(run)
     by_id = sorted(judged, key=lambda entry: entry.id)
@@ -129,6 +131,11 @@ def last_lines(run: Digest, named: Collection[str] = ()) -> Iterator[str]:
     yield from _open([entry.rows[0] for entry in still_open])
     skipped = [entry for entry in judged if entry.state == "skipped" and entry not in still_open]
     yield from _skipped([entry.rows[0] for entry in skipped])
+    for entry in by_id:
+        if entry.id in named and entry.state == "conforms":
+            yield f"conforms: {on_terminal(entry.id)}"
+            yield from wrapped(entry.reason, _REASON)
+            yield ""
     yield run.totals
 
 

@@ -289,6 +289,8 @@ def _lacks(item: pytest.Item, options: Options) -> str:
     kind = kind_named(options.kind)
     missing = lacks_features(item, kind.features)
     if missing:
+        if kind.is_attached:
+            return f"it needs {missing}, which no scenario uses on somebody's own cluster"
         return f"a {options.kind} lab has no {missing}"
     refused = _refused_by_owner(item, kind.only_faults)
     if refused:

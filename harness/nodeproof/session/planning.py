@@ -196,7 +196,7 @@ def _estimate(
         return ScenarioEstimate(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
     needs = markers.needs(item)
     term = Term.of(needs.duration_s) if needs.duration_s else FAULTED if needs.faulted else QUICK
-    measured = (durations_s[item.nodeid], "earlier runs") if item.nodeid in durations_s else None
+    measured = (durations_s[item.nodeid], "measured") if item.nodeid in durations_s else None
     grace_s = _duration_s(Term.of("G"), options.profile)
     faults_s = storm.expected_s(item, grace_s)
     # Earlier storms had other budgets. After the last fault, everything recovers.

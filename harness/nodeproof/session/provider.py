@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -46,6 +47,8 @@ _WATCHED_COMPONENTS = {"etcd", "kube-apiserver"}
 _TIMEOUT_S = 75.0
 """Longer than two of the longest backoffs of a controller."""
 _PERIOD_S = 0.5
+_AWAY_TIMEOUT_S = 60.0
+"""How long a scenario waits for a cluster that does not answer."""
 
 
 @dataclass(frozen=True)
@@ -289,6 +292,11 @@ class AttachedLab(WorkerLab):
         super().__post_init__()
         self._excluded = ExcludedNodes(self.report)
 
+    def clean(self, requirements: LabRequirements) -> None:
+        """Clean up; wait for a cluster that does not answer for a while, as no other replaces it."""
+        clean = partial(super().clean, requirements)
+        retry_on(clean, OutsideError, timeout_s=_AWAY_TIMEOUT_S, period_s=_PERIOD_S)
+
     def _wait_for_nodes(self) -> None:
         self._excluded.begin(self.handle)
 
@@ -517,10 +525,15 @@ class LabOpener:
 
     def get_ready(self, lab: WorkerLab) -> None:
         """Heal and calibrate an opened lab. Raises Problem, OutsideError, OSError."""
-        lab.handle.safety.injector.notify = self.notify
+        lab.handle.safety.injector.notify = self._announce if lab.handle.kind.is_attached else self.notify
         with self._startup_lock.alone():
             lab.get_ready()
         self._startup_lock.wait(self.report)
+
+    def _announce(self, step: str, fault: Fault) -> None:
+        """Also print the step of a fault on somebody's own cluster."""
+        self.report(f"{fault.name} on {fault.node}: {step}")
+        self.notify(step, fault)
 
     def _heal_leftovers(self) -> None:
         """Heal what earlier runs left in unused labs. Raises Problem."""

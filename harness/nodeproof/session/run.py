@@ -29,7 +29,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.plan import Shard, Size, WorkerPlan, initial, pack, parse_shard, shares
 from nodeproof.model.problem import OutsideError, Problem, printable
 from nodeproof.report import allure, digest, rundir, tables
-from nodeproof.report.plain import counted, wrapped
+from nodeproof.report.plain import counted, duration, wrapped
 from nodeproof.report.rundir import DIED
 from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import SIGNALS, interrupt_once
@@ -339,6 +339,18 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     deselect(config, items, other_items)
 
 
+def _scope(session: Session, items: Sequence[pytest.Item]) -> str:
+    """Return how many scenarios run on somebody's own cluster, how many of them with faults, and how long."""
+    estimates = [estimate for plan in session.worker_plans for estimate in plan.scenarios]
+    running = {estimate.scenario for estimate in estimates if estimate.runs_here}
+    faulted = [item for item in items if item.nodeid in running and markers.needs(item).faulted]
+    took = duration(sum(estimate.duration_s for estimate in estimates))
+    return (
+        f"{len(running)} of {counted(len(estimates), 'scenario')} can run on this cluster, "
+        f"{len(faulted)} with faults: about {took} if it is not busy"
+    )
+
+
 def _may_share(options: Options) -> bool:
     """Return whether workers may use zones of one lab: no option fixes the lab, its nodes or its zones."""
     has_default_size = options.starts_lab and not options.nodes and not options.zones
@@ -355,6 +367,8 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
     (session.run_folder / SELECTED_CLAIMS_FILE).write_text("\n".join(sorted(session.selected)))
     if len(session.worker_plans) == 1 or is_planned(config):
         planning.write(session.run_folder, session.worker_plans, session.start_s)
+    if kind_named(session.options.kind).is_attached:
+        session.say(_scope(session, items))
     if not config.getoption("allure_report_dir", default=None):
         allure = config.pluginmanager.get_plugin("allure_pytest")
         if allure is not None:

@@ -40,6 +40,8 @@ AUDIT_LIMIT_MB = 32
 """Size limit of the audit log; one earlier part is kept."""
 CHECK_PERIOD_S = 1.0
 """How often the size of the logs and the free space are checked."""
+STEP = "step"
+"""The kind of event that tells the user about a slow start; `text` is the message."""
 _PANIC = "Kernel panic"
 _REFUSAL = re.compile(
     r'"command failed" err="(.+)"$|^(?:Error|panic): (.+)$|^((?:invalid value|flag provided) .+)$',

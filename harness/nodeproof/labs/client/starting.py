@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from nodeproof import catalogue, proc
+from nodeproof import catalogue, hints, proc
 from nodeproof.artifacts import csi
 from nodeproof.artifacts.build import Version
 from nodeproof.artifacts.components import (
@@ -37,7 +37,7 @@ from nodeproof.cluster.api import Api
 from nodeproof.hints import BASE, hint_for
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.control_plane import flags
-from nodeproof.labs.base.processes import refusal
+from nodeproof.labs.base.processes import STEP, refusal
 from nodeproof.labs.base.profiles import Profile, profile_named
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, DRIVER, LabSpec, NodeSpec, Shape, check_node_name
 from nodeproof.labs.base.wire import SupervisorClient
@@ -409,7 +409,7 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
     # It has no name, so a killed process leaves no file.
     with tempfile.TemporaryFile() as startup:
         child = proc.start([*argv, spec.to_json()], log=startup.fileno(), own_session=True)
-        lab = _wait_up(spec, components, child, startup)
+        lab = _wait_up(spec, components, child, startup, report)
     with contextlib.suppress(Problem, OSError, ValueError):
         # The lab is up, even if the details of its start cannot be read.
         for line in kind.start_messages(SupervisorClient(spec.dir / "s").status(), _events(spec)):
@@ -468,7 +468,13 @@ def _spec(request: LabRequest, components: Components, guest: Mapping[str, str])
     )
 
 
-def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup: IO[bytes]) -> LabHandle:
+def _wait_up(
+    spec: LabSpec,
+    components: Components,
+    child: proc.Process,
+    startup: IO[bytes],
+    report: Callable[[str], None],
+) -> LabHandle:
     """Wait from the start of the supervisor to Ready nodes; on any error, end the lab."""
     hold = None
     try:
@@ -476,7 +482,7 @@ def _wait_up(spec: LabSpec, components: Components, child: proc.Process, startup
         client = SupervisorClient(spec.dir / "s")
         hold = client.hold()
         limits = kind_named(spec.kind).limits
-        _wait_phase(client, limits.ready_timeout_s)
+        _wait_phase(spec, client, limits.ready_timeout_s, report)
         lab = supervised(spec.dir, components, hold)
         # Scenarios wait for renewed Leases later: that takes up to ten seconds with `documented`.
         unready = partial(_unready, lab) if spec.overrides.texts else workloads.not_ready
@@ -534,15 +540,26 @@ def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None
     _poll(has_socket, 20, f"lab {spec.lab} has no socket")
 
 
-def _wait_phase(client: SupervisorClient, timeout_s: float) -> None:
+def _wait_phase(
+    spec: LabSpec, client: SupervisorClient, timeout_s: float, report: Callable[[str], None]
+) -> None:
+    """Wait until a lab is ready, and report its steps meanwhile. Raises Problem."""
+    reported = 0
+
     def is_ready() -> bool:
+        nonlocal reported
         status = client.status()
+        with contextlib.suppress(OSError, ValueError):
+            steps = [entry["text"] for entry in _events(spec) if entry["kind"] == STEP]
+            for text in steps[reported:]:
+                report(text)
+            reported = len(steps)
         if status.phase == "failed":
             failure, _newline, detail = status.failure.partition("\n")
             raise Problem(
                 failure,
                 f"lab {status.lab}",
-                "see docs/how-to/when-a-lab-does-not-start.md",
+                f"see {hints.page('docs/how-to/when-a-lab-does-not-start.md')}",
                 detail,
             )
         return status.phase == "ready"

@@ -21,6 +21,7 @@ from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import ssh_config
 from nodeproof.existing.inventory import Inventory
 from nodeproof.existing.marks import machine_id
+from nodeproof.hints import page
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
@@ -33,7 +34,7 @@ from nodeproof.safety.deadman import Timers
 
 Json = Any
 CLIENT = "nodeproof-run"
-RIGHTS = "what docs/how-to/harm-your-cluster.md lists"
+RIGHTS = f"what {page('docs/how-to/harm-your-cluster.md')} lists"
 _REQUESTS_PER_S = 100.0
 """Sentinels and probes measure time: they must not wait for each other."""
 _SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"

@@ -19,6 +19,7 @@ from nodeproof.disk import write_private
 from nodeproof.labs.base.mounts import logs_in
 from nodeproof.labs.base.network import forward, ip_batch
 from nodeproof.labs.base.nodes import NodeEnvironment, RunningNode, kubelet_flags
+from nodeproof.labs.base.processes import STEP
 from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, NodeSpec, Shape
 from nodeproof.labs.kinds.libvirt import seed
 from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
@@ -72,6 +73,7 @@ class KubeadmNodes(GuestNodes):
         """Run `kubeadm init`. Raises Problem, MachineError."""
         name = CONTROL_PLANE.name
         self.wait_up(name)
+        self._events.write(STEP, text=f"{name} is up; kubeadm init: {_INIT_TIMEOUT_S / 60:g} min at most")
         init = ["kubeadm", "init", f"--config=/{_CONFIG}", "--skip-token-print"]
         self._log_output(name, self._run(name, init, _INIT_TIMEOUT_S))
         join = self._run(name, ["kubeadm", "token", "create", "--print-join-command"], _COMMAND_TIMEOUT_S)
@@ -86,6 +88,7 @@ class KubeadmNodes(GuestNodes):
     def start_kubelet(self, name: str) -> None:
         """Run `kubeadm join` on a node once it is up. Raises Problem, MachineError."""
         self.wait_up(name)
+        self._events.write(STEP, text=f"{name} is up; kubeadm join: {_JOIN_TIMEOUT_S / 60:g} min at most")
         self._log_output(name, self._run(name, self._join_command, _JOIN_TIMEOUT_S))
         self._write_ssh_files()
 
