@@ -383,7 +383,7 @@ def labels_of(key: str, value: str) -> Mapping[str, str]:
 
 
 def label_node(name: str, key: str, value: str) -> Action[None]:
-    """Set a label of the scenario's own on a node, or change it; it is removed when the scenario ends."""
+    """Set the label `scenario.nodeproof.dev/KEY` on a node, or change it; the scenario's end removes it."""
     body = {"metadata": {"labels": labels_of(key, value)}}
 
     def do(context: ActionContext) -> None:

@@ -51,10 +51,10 @@ class ProgressLine(str):
 
 
 def time_left(left_s: float) -> str:
-    """Return how long something still takes at most (s), rounded: of a build, much may be cached."""
+    """Return how long something still takes (s), rounded."""
     if left_s < 5:
         return "almost done"
-    return f"up to {5 * round(left_s / 5)} s left" if left_s < 90 else f"up to {round(left_s / 60)} min left"
+    return f"about {5 * round(left_s / 5)} s left" if left_s < 90 else f"about {round(left_s / 60)} min left"
 
 
 _KNOWN_FROM = 1 / 3

@@ -294,8 +294,8 @@ def up(arguments: argparse.Namespace) -> int:
     overrides = starting.dry_run(overrides, components, kind, profile_named(profile))
     request = replace(request, overrides=overrides)
     _sweep()
-    for setting in kind.settings(profile_named(profile), overrides):
-        _say(f"not upstream's default: {setting}")
+    settings = kind.settings(profile_named(profile), overrides)
+    _say(f"settings that are not upstream's default: {len(settings)} (a run lists them with --settings)")
     lab = starting.up(request, components, _say)
     lab.close()
     terminal.put(lab.name)

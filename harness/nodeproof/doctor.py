@@ -23,6 +23,7 @@ from nodeproof.labs.base.spec import DEFAULT_SHAPE, NAMESPACES
 from nodeproof.labs.client.registry import client, describe_memory, running
 from nodeproof.labs.client.starting import find_sshd
 from nodeproof.labs.kinds import KINDS, kind_named
+from nodeproof.labs.kinds import VAGRANT as VAGRANT_LAB
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding, Image, Kind, Trial
 from nodeproof.model.problem import Problem
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
@@ -241,7 +242,8 @@ def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bo
         write(f"lab {name}: {_memory_of(name)}")
     for plugin in (*PLUGINS, *KINDS.plugins, *PROBES.plugins):
         write(str(plugin))
-    write("Vagrantfile, only for vagrant labs:")
-    for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):
-        write(str(note))
+    if len(kinds) > 1 or VAGRANT_LAB.name in kinds:
+        write("Vagrantfile:")
+        for note in vagrant_notes(Path(os.environ.get("NODEPROOF_BOX", ".box"))):
+            write(str(note))
     return all(diagnosis.can_start for diagnosis in diagnoses)

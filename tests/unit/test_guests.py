@@ -470,7 +470,7 @@ def test_next_image_is_expected_to_take_as_long_as_the_last(recipe: Path) -> Non
     golden_image(_components("aa"), messages.append)
     golden_image(_components("bb"), messages.append)
     first, second = [message for message in messages if message.startswith("building the guest image: ")]
-    assert "up to 4 min left" in first
+    assert "about 4 min left" in first
     assert "almost done" in second
 
 

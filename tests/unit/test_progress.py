@@ -131,9 +131,9 @@ def test_row_shows_elapsed_planned_and_remaining_time() -> None:
 def test_time_left_counts_what_is_planned_and_unfinished() -> None:
     planned_s = {FIRST: 60.0, SECOND: 120.0, "a/test_x.py::test_third": 180.0}
     workers = [Progress(SECOND, since_t=10.0), Progress("a/test_x.py::test_third", since_t=30.0)]
-    assert total(planned_s, {FIRST}, workers, 40.0) == "1 of 3 scenarios, up to 3 min left"
-    assert total(planned_s, {FIRST}, workers[:1], 130.0) == "1 of 3 scenarios, up to 3 min left"
-    assert total(planned_s, [*planned_s][:2], [], 40.0) == "2 of 3 scenarios, up to 3 min left"
+    assert total(planned_s, {FIRST}, workers, 40.0) == "1 of 3 scenarios, about 3 min left"
+    assert total(planned_s, {FIRST}, workers[:1], 130.0) == "1 of 3 scenarios, about 3 min left"
+    assert total(planned_s, [*planned_s][:2], [], 40.0) == "2 of 3 scenarios, about 3 min left"
     assert total(planned_s, planned_s, [], 40.0) == ""
 
 

@@ -158,8 +158,8 @@ def test_ten_minute_build_has_one_milestone_a_minute(total: int, monkeypatch: py
         packages("k8s.io/api/core/v1")
     milestones = [str(line) for line in lines if line.is_milestone]
     assert len(lines) == 120
-    rest = [9, 8, 7, 6, 5, 4, 3, 2] if total else []
-    left = [f", up to {minutes} min left" for minutes in rest] + [", up to 60 s left", ", almost done"]
+    minutes = [f", about {number} min left" for number in (6, 5, 4, 3, 2)]
+    left = ["", "", "", *minutes, ", about 60 s left", ", almost done"]
     assert milestones == [
         f"compiling: {60 * n} packages, {60 * n} s{left[n - 1] if total else ''}" for n in range(1, 11)
     ]

@@ -254,7 +254,7 @@ def rejudge(scenario: Scenario, claims: Mapping[str, Claim]) -> Rejudged:
     for judgment in scenario.judgments:
         if judgment.claim not in claims:
             where = str(scenario.folder / "judgments.json")
-            next_step = "check the run with the version of nodeproof that wrote it"
+            next_step = "name its folder with --claims, or use the version of nodeproof that wrote the run"
             raise Problem(f"the catalogue has no claim {judgment.claim}", where, next_step)
         claim = claims[judgment.claim]
         verdict = judge(claim, judgment.check, history, configuration)

@@ -123,6 +123,7 @@ def serve(run: Path, report_line: Callable[[str], None], port: int = 0) -> None:
         address = f"http://127.0.0.1:{httpd.server_address[1]}/"
         report_line(f"the Nodes page with its verdicts: {address}{page.FILE}")
         report_line(f"each scenario with its evidence (Allure): {address}")
+        report_line("serving both until Ctrl-C")
         with contextlib.suppress(KeyboardInterrupt):
             httpd.serve_forever()
 
