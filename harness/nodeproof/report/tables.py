@@ -134,7 +134,9 @@ def last_lines(run: Digest, named: Collection[str] = ()) -> Iterator[str]:
     for entry in by_id:
         if entry.id in named and entry.state == "conforms":
             yield f"conforms: {on_terminal(entry.id)}"
-            yield from wrapped(entry.reason, _REASON)
+            window = entry.rows[0]["window"]
+            allowed = f"; allowed {window['low_s']:.2f} to {window['high_s']:.2f} s" if window else ""
+            yield from wrapped(f"{entry.reason}{allowed}", _REASON)
             yield ""
     yield run.totals
 
