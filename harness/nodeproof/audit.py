@@ -328,8 +328,7 @@ def look(api: Api) -> Cluster:
         if error.status in (401, 403):
             step = "see which permissions it needs: nodeproof audit --rbac"
             raise Problem(f"the API server refuses: {error}", "audit", step) from error
-        step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
-        raise Problem(f"the API server does not answer: {error}", "audit", step) from error
+        raise connection.no_answer(error, "audit") from error
     if not nodes:
         raise Problem("the cluster has no Nodes", "audit", "choose another context with --context")
     return Cluster(version, median(latencies), nodes, leases)

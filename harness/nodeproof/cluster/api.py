@@ -228,7 +228,8 @@ class Api:
                 self.close()
                 return request()
         except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
-            raise ApiError(0, f"{method} {url}: {error}") from error
+            cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+            raise ApiError(0, f"{method} {url}: {cause}") from error
 
     def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float

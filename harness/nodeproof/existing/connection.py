@@ -247,5 +247,12 @@ def connected(
             if error.status:
                 step = f"the user needs {rights}"
                 raise Problem(f"the API server refuses: {error}", access.context, step) from error
-            step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
-            raise Problem(f"the API server does not answer: {error}", access.context, step) from error
+            raise no_answer(error, access.context) from error
+
+
+def no_answer(error: ApiError, where: str) -> Problem:
+    """Return the problem of a request that got no answer."""
+    step = "check the server's address in the kubeconfig, and any proxy or VPN to it"
+    if "Read timed out" in str(error):
+        step = "the server is slow: see `kubectl get --raw '/readyz?verbose'`, and try again"
+    return Problem(f"the API server does not answer: {error}", where, step)
