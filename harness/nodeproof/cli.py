@@ -348,8 +348,8 @@ _LAB_COMMANDS = (
     Command("status", "show a lab's nodes and components", (_LAB_NAME,)),
     Command(
         "down",
-        "tear a lab down, and remove the remains of killed labs",
-        (_LAB_NAME,),
+        "tear a lab down, or all of yours, and remove the remains of killed labs",
+        (Argument("--lab-name", help="name of the lab; default: all of this user on this machine"),),
         example="--lab-name LAB",
     ),
     Command(

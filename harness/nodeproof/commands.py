@@ -299,7 +299,8 @@ def up(arguments: argparse.Namespace) -> int:
     lab = starting.up(request, components, _say)
     lab.close()
     terminal.put(lab.name)
-    _say("try `nodeproof kubectl get nodes` or `nodeproof shell node-1`; finish with `nodeproof down`")
+    down = f"nodeproof down --lab-name {lab.name}"
+    _say(f"try `nodeproof kubectl get nodes` or `nodeproof shell node-1`; finish with `{down}`")
     return 0
 
 
