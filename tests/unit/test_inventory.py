@@ -47,7 +47,7 @@ power:
   bmc-7:
     driver: fence
     options: {{agent: fence_redfish, ip: 10.9.0.7, ssl: true}}
-    secret_env: BMC_7
+    secret_env: BMC_PASSWORD
     switch: jump
   vm: {{driver: libvirt, switch: jump, options: {{uri: "qemu+ssh://host/system", domain: worker-8}}}}
   script: {{driver: command, options: {{argv: [/opt/power, "{{action}}", "{{node}}"]}}}}
@@ -88,7 +88,7 @@ def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
     nodes = content.nodes
     assert nodes["worker-7"].faults == ("partition", "power-off")
     fence = Fence({"agent": "fence_redfish", "ip": "10.9.0.7", "ssl": True})
-    assert nodes["worker-7"].power == Power(fence, "BMC_7", "jump")
+    assert nodes["worker-7"].power == Power(fence, "BMC_PASSWORD", "jump")
     libvirt = Libvirt({"uri": "qemu+ssh://host/system", "domain": "worker-8"})
     assert nodes["worker-8"].power == Power(libvirt, switch="jump")
     assert nodes["worker-9"].power == Power(OwnCommand({"argv": ["/opt/power", "{action}", "{node}"]}))
@@ -138,6 +138,7 @@ BAD = [
     ("ip: 10.9.0.7", 'ip: "10.9.0.7\\nip=10.9.0.8"', "a text of one line", 26),
     (", domain: worker-8", "", "expected the option domain", 30),
     ("domain: worker-8", "domain: worker-8, url: x", "unknown option url; the options are uri, domain", 30),
+    ("BMC_PASSWORD", "hunter-2-x", "the name of an environment variable", 28),
     ("/opt/power", "./power", "have an absolute path", 31),
     ('argv: [/opt/power, "{action}", "{node}"]', "argv: /opt/power", "argv must be a list", 31),
     ("control_plane: true", "control_plane: false", "leave it out", 23),

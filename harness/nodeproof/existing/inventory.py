@@ -25,6 +25,8 @@ from nodeproof.model.problem import Problem
 
 _SCHEMA = Path(__file__).with_name("inventory.schema.json")
 _NEXT_STEP = "correct the inventory; see docs/how-to/prepare-your-cluster.md"
+_VARIABLE = "secret_env"
+"""The key whose value is the name of a secret; the schema allows the name of a variable only."""
 _GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
     "abort": abort.errors,
     "alerts": conditions.alert_errors,
@@ -177,7 +179,8 @@ def _secrets(place: Place, content: Json, redacted: Json) -> Iterator[_Error]:
     """Yield the places whose value looks like a secret."""
     if isinstance(content, dict) and isinstance(redacted, dict) and content.keys() == redacted.keys():
         for key, part in content.items():
-            yield from _secrets((*place, key), part, redacted[key])
+            if key != _VARIABLE:
+                yield from _secrets((*place, key), part, redacted[key])
     elif isinstance(content, list) and isinstance(redacted, list):
         for number, (part, other) in enumerate(zip(content, redacted, strict=True)):
             yield from _secrets((*place, number), part, other)
@@ -267,4 +270,4 @@ def _power(entry: Json) -> Power:
     if driver is None:
         choices = "; ".join([f"the drivers are {', '.join(DRIVERS)}", *DRIVERS.errors])
         raise ValueError(f"no power driver {entry['driver']}; {choices}")
-    return Power(driver(entry.get("options", {})), entry.get("secret_env", ""), entry.get("switch", ""))
+    return Power(driver(entry.get("options", {})), entry.get(_VARIABLE, ""), entry.get("switch", ""))
