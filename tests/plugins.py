@@ -12,6 +12,25 @@ from nodeproof.new import render
 
 LEFT_FILE = render("fault", "left-file")["left-file/left_file.py"]
 BROKEN = 'raise RuntimeError("this plugin\\nneeds another Python")\n'
+POWER_DRIVER = """
+from nodeproof.existing.power import Command
+
+
+class Pdu:
+    name = "acme-pdu"
+    package = "acme-tools"
+
+    def __init__(self, options):
+        if options.keys() != {"program", "outlets"}:
+            raise ValueError("expected the options program and outlets")
+        self._argv = [options["program"], options["outlets"]]
+
+    def command(self, action, node, secret):
+        return Command([*self._argv, action, node], secret)
+
+    def is_on(self, status):
+        return {"on": True, "off": False}[status.stdout.strip()]
+"""
 
 
 def install(folder: Path, name: str, code: str, group: str = "nodeproof.faults", of_module: str = "") -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from nodeproof import capacity, proc
 from nodeproof.artifacts import components
 from nodeproof.cache import cache_dir
+from nodeproof.existing.power import DRIVERS
 from nodeproof.faults import PLUGINS
 from nodeproof.hints import BOX, VAGRANT, hint_for
 from nodeproof.labs.base.network import TRACKING
@@ -240,7 +241,7 @@ def report(kinds: Sequence[str], nodes: int, write: Callable[[str], None]) -> bo
         write(str(diagnosis))
     for name in running():
         write(f"lab {name}: {_memory_of(name)}")
-    for plugin in (*PLUGINS, *KINDS.plugins, *PROBES.plugins):
+    for plugin in (*PLUGINS, *KINDS.plugins, *PROBES.plugins, *DRIVERS.plugins):
         write(str(plugin))
     if len(kinds) > 1 or VAGRANT_LAB.name in kinds:
         write("Vagrantfile:")

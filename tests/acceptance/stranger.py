@@ -13,13 +13,13 @@ from nodeproof.machines.machine import checked
 
 _ARGUMENTS = "k3s.io/node-args"
 _TIMEOUT_S = 10.0
-_UNITS = "/run/test-units"
+UNITS = "/run/test-units"
 # A process node has no systemd: its timers are sessions, each with a file that has its process id.
-_SYSTEMD_RUN = f"""#!/bin/sh
-mkdir -p {_UNITS}
+SYSTEMD_RUN = f"""#!/bin/sh
+mkdir -p {UNITS}
 case $* in *--version) exit 0 ;; esac
 while [ "$1" != -- ]; do
-    case $1 in --unit=*) unit={_UNITS}/${{1#*=}} ;; --on-active=*) after=${{1#*=}} ;; esac
+    case $1 in --unit=*) unit={UNITS}/${{1#*=}} ;; --on-active=*) after=${{1#*=}} ;; esac
     shift
 done
 shift
@@ -27,15 +27,15 @@ setsid sh -c 'echo $$ >"$0"; sleep "$1"; shift; until "$@"; do sleep 3; done; rm
     "$unit" "${{after%s}}" "$@" </dev/null >/dev/null 2>&1 &
 until [ -s "$unit" ]; do sleep 0.05; done
 """
-_SYSTEMCTL = f"""#!/bin/sh
+SYSTEMCTL = f"""#!/bin/sh
 for last; do :; done
 case $* in
     list-units*nodeproof-heal-*)
-        cd {_UNITS} 2>/dev/null || exit 0
+        cd {UNITS} 2>/dev/null || exit 0
         for unit in $last; do [ ! -e "$unit" ] || echo "$unit loaded"; done ;;
     stop*nodeproof-heal-*)
         shift
-        for unit; do kill -- "-$(cat "{_UNITS}/$unit")"; rm -f "{_UNITS}/$unit"; done ;;
+        for unit; do kill -- "-$(cat "{UNITS}/$unit")"; rm -f "{UNITS}/$unit"; done ;;
     *) exec /run/node/bin/systemctl.node "$@" ;;
 esac
 """
@@ -74,7 +74,7 @@ def owned_by_a_stranger(lab: LabHandle) -> Iterator[None]:
     """Give the nodes timers, and let a Node show the flags of its control plane, until the context ends."""
     names = lab.fleet.node_names()
     for name in names:
-        _run(lab, name, _INSTALL, _SYSTEMD_RUN, _SYSTEMCTL)
+        _run(lab, name, _INSTALL, SYSTEMD_RUN, SYSTEMCTL)
     flags = {"kube-controller-manager": FAST.controller_manager, "kube-apiserver": FAST.api_server}
     arguments = [
         f"--{component}-arg={flag}={value}" for component, of in flags.items() for flag, value in of.items()
@@ -90,7 +90,7 @@ def owned_by_a_stranger(lab: LabHandle) -> Iterator[None]:
 
 def timers_on(lab: LabHandle, name: str) -> list[str]:
     """Return the dead-man's timers that are armed on a node."""
-    return _run(lab, name, f"ls {_UNITS} 2>/dev/null || :").split()
+    return _run(lab, name, f"ls {UNITS} 2>/dev/null || :").split()
 
 
 def _annotate(lab: LabHandle, name: str, value: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from nodeproof.existing.inventory import read
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
 from nodeproof.faults.fault import succeeds
+from nodeproof.faults.machine import PowerOff
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import UnitDown
 from nodeproof.labs.client.handle import LabHandle
@@ -31,16 +33,20 @@ from nodeproof.machines.machine import STATE_FOLDER
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.history import SENTINEL_ANNOTATION
 from nodeproof.report import rundir
+from nodeproof.safety.deadman import LATE_S, Timer
 from nodeproof.safety.guard import Declared, Refused
-from nodeproof.safety.injector import HEAL_TIMEOUT_S
+from nodeproof.safety.injector import HEAL_TIMEOUT_S, TTL_S
+from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import nodeproof, start, steps, the_run
 from tests.acceptance.stranger import older_systemd_on, owned_by_a_stranger, timers_on
 from tests.acceptance.test_own_cluster import FUTURE, write_ssh_files
+from tests.plugins import POWER_DRIVER, install
 from tests.small_server import Page, serving
 from tests.waiting import eventually
 
 Json = Any
 RUN_TIMEOUT_S, ENDED_TIMEOUT_S, READY_TIMEOUT_S = 150.0, 20.0, 60.0
+FIRES_TIMEOUT_S = TTL_S + LATE_S + 20.0
 ABORTED_TIMEOUT_S = 25.0
 """Half of the time in which the scenario would heal its fault by itself."""
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -93,6 +99,10 @@ def test_partitioned_node_is_lost(lab: Lab, claim: Expectations) -> None:
     with lab.record(), lab.inject(faults.partition(lab.target)) as fault:
         claim("partition.terminating").expect(lab.target.unknown, after=fault.injected_at)
 '''
+POWER_SCENARIO = SCENARIOS.replace("unit_down", "power_off").partition("    # The node is Unknown after")[0]
+"""The same for a power cut, without the claim about a stopped kubelet."""
+POWER_CLAIMS = CLAIMS - {"heartbeat.kubelet-stop"}
+INPUTS = f"ls {STATE_FOLDER}/nodeproof-heal-* 2>/dev/null || :"
 
 
 GUARDS: dict[str, Json] = {
@@ -129,6 +139,22 @@ def inventory(stranger: LabHandle, served: Path, tmp_path: Path) -> Iterator[str
     yield "cluster.yaml"
     for entry in entries:
         api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
+
+
+@pytest.fixture
+def power_inventory(
+    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """Allow a power cut of the first node; mark it and the second one. The third is the switch host."""
+    monkeypatch.setenv(PASSWORD_ENV, PASSWORD)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    target, other, host = sorted(stranger.fleet.node_names())
+    (tmp_path / "test_cluster.py").write_text(POWER_SCENARIO)
+    with serving_power(stranger.name, tmp_path) as driver:
+        nodes = {target: {"may": ["power-off"], "power": "bmc"}, other: {"may": ["unit-down"]}}
+        add_to(tmp_path / inventory, {"nodes": nodes, "power": {"bmc": {**driver, "switch": host}}})
+        mark(inventory, [target, other], tmp_path)
+        yield inventory
 
 
 def add_to(inventory: Path, entries: Json) -> None:
@@ -243,6 +269,89 @@ def test_killed_run_is_healed_from_elsewhere(
     stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
+def test_power_cut_by_the_driver_of_another_package_is_judged_and_healed(
+    stranger: LabHandle, power_inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, _other, host = sorted(stranger.fleet.node_names())
+    before = stranger.fleet.machine(target).boot_id()
+    install(tmp_path, "pdu", POWER_DRIVER, group="nodeproof.power", of_module="Pdu")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    options = {"program": str(tmp_path / "bmc.py"), "outlets": str(tmp_path / "bmc")}
+    entry = {"driver": "acme-pdu", "options": options, "secret_env": PASSWORD_ENV, "switch": host}
+    add_to(tmp_path / power_inventory, {"power": {"bmc": entry}})
+    run = ("run", "--cluster", power_inventory, "--no-site", "test_cluster.py")
+    process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
+    assert process.status == 0, process
+    folder = the_run(tmp_path)
+    assert folder is not None
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
+    assert verdicts == dict.fromkeys(POWER_CLAIMS, ("conforms", None))
+    assert steps(folder)[-1] == "closed"
+    assert stranger.fleet.machine(target).boot_id() != before
+    assert open_faults(stranger) == []
+    assert left_on(stranger, host) == []
+
+
+def killed_with_power_off(stranger: LabHandle, inventory: str, folder: Path) -> Timer:
+    """Start a run, kill it when the power is off and the switch is armed, and return the switch's timer."""
+    target, _other, host = sorted(stranger.fleet.node_names())
+    log = folder / "log"
+    child = start("run", "--cluster", inventory, "--no-site", "test_cluster.py", cwd=folder, log=log)
+    try:
+        run = eventually(lambda: the_run(folder), RUN_TIMEOUT_S)
+        assert run is not None
+        assert eventually(lambda: "injected" in steps(run), RUN_TIMEOUT_S), log.read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=ENDED_TIMEOUT_S)
+    (left,) = open_faults(stranger)
+    assert (left["fault"]["fault"], left["fault"]["node"]) == ("power-off", target)
+    assert not stranger.fleet.machine(target).is_powered()
+    _timer, secret = left_on(stranger, host)
+    completed = stranger.fleet.machine(host).run(["stat", "-c%a %U", secret], timeout_s=10)
+    assert completed.stdout == "600 root\n"
+    return Timer(stranger.fleet.machine(host), host, left["fault"]["id"])
+
+
+def left_on(lab: LabHandle, name: str) -> list[str]:
+    """Return the timers on a node, and the files that they read."""
+    inputs = lab.fleet.machine(name).run(["sh", "-c", INPUTS], timeout_s=10).stdout.split()
+    return [*timers_on(lab, name), *inputs]
+
+
+def test_power_of_a_killed_run_is_restored_from_elsewhere(
+    stranger: LabHandle, power_inventory: str, tmp_path: Path
+) -> None:
+    target, _other, host = sorted(stranger.fleet.node_names())
+    killed_with_power_off(stranger, power_inventory, tmp_path).disarm()
+    heal = ("heal", "--cluster", power_inventory)
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    process = nodeproof(*heal, cwd=tmp_path, env={**elsewhere, PASSWORD_ENV: ""})
+    assert process.status == 2, process
+    assert f"the environment variable {PASSWORD_ENV} must have" in process.stderr
+    assert not stranger.fleet.machine(target).is_powered()
+    process = nodeproof(*heal, cwd=tmp_path, env=elsewhere)
+    assert process.status == 0, process
+    assert stranger.fleet.machine(target).is_powered()
+    assert open_faults(stranger) == []
+    assert left_on(stranger, host) == []
+    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+
+
+def test_switch_host_restores_the_power_of_a_killed_run(
+    stranger: LabHandle, power_inventory: str, tmp_path: Path
+) -> None:
+    target, _other, host = sorted(stranger.fleet.node_names())
+    killed_with_power_off(stranger, power_inventory, tmp_path)
+    machine = stranger.fleet.machine(target)
+    assert eventually(machine.is_powered, FIRES_TIMEOUT_S)
+    assert eventually(lambda: left_on(stranger, host) == [], ENDED_TIMEOUT_S)
+    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+    process = nodeproof("heal", "--cluster", power_inventory, cwd=tmp_path)
+    assert process.status == 0, process
+    assert open_faults(stranger) == []
+
+
 def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(
     stranger: LabHandle, inventory: str, tmp_path: Path
 ) -> None:
@@ -303,6 +412,7 @@ def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tm
             "its mark expires": (fault, Declared([target], lasts_s=90)),
             "it is not marked": (UnitDown(unmarked), Declared([unmarked])),
             "no fault for somebody's own cluster": (Partition(target), Declared([target])),
+            "the inventory does not allow power-off": (PowerOff(target), Declared([target])),
             "only kubelet.service": (UnitDown(target, "containerd.service"), Declared([target])),
         }
         for reason, (refused_fault, declared) in refused.items():

@@ -98,6 +98,7 @@ def test_variables_have_priority_over_the_ssh_config(listing: List, hosts: Hosts
     with hosts.shell(hosts.node.known_host):
         config = hosts.folder / "my config"
         config.write_text(config.read_text().replace(f"Port {hosts.node.port}", f"Port {hosts.jump.port}"))
-        files = Ssh(config, hosts.folder / "my known_hosts")
-        facts = inspection.inspect(replace(INVENTORY, ssh=files, hosts=group))[NAME]
+        content = replace(INVENTORY, ssh=Ssh(config, hosts.folder / "my known_hosts"), hosts=group)
+        with inspection.ssh_config(content) as ssh:
+            facts = inspection.inspect(content, ssh)[NAME]
     assert isinstance(facts, Inspection)

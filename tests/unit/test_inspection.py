@@ -9,7 +9,6 @@ import pytest
 
 from nodeproof.existing import inspection
 from nodeproof.existing.inspection import NEEDS, OWN_KERNEL, SYSTEMD, Inspection
-from nodeproof.existing.inventory import Ssh
 from nodeproof.faults import FAULTS
 from nodeproof.faults.units import KUBELET
 from tests.unit.ssh_server import Hosts
@@ -63,9 +62,8 @@ def test_facts_are_read_as_root(hosts: Hosts) -> None:
     hosts.program("nft", "#!/bin/sh\n")
     hosts.program("readlink", "#!/bin/sh\necho 'pid:[4026531836]'\n")
     hosts.program("systemctl", f'#!/bin/sh\n[ "$*" = "is-active {KUBELET}" ]\n')
-    with hosts.shell(hosts.node.known_host):
-        files = Ssh(hosts.folder / "my config", hosts.folder / "my known_hosts")
-        facts = inspection.inspect(replace(INVENTORY, ssh=files))[NAME]
+    with hosts.shell(hosts.node.known_host) as shell:
+        facts = inspection.inspect(INVENTORY, shell.config)[NAME]
     assert isinstance(facts, Inspection)
     assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert facts.machine_id == Path("/etc/machine-id").read_text().strip()
@@ -73,8 +71,7 @@ def test_facts_are_read_as_root(hosts: Hosts) -> None:
 
 
 def test_machine_that_does_not_answer_is_a_reason(hosts: Hosts) -> None:
-    with hosts.shell(""):
-        files = Ssh(hosts.folder / "my config", hosts.folder / "my known_hosts")
-        facts = inspection.inspect(replace(INVENTORY, ssh=files))[NAME]
+    with hosts.shell("") as shell:
+        facts = inspection.inspect(INVENTORY, shell.config)[NAME]
     assert isinstance(facts, str)
     assert "Host key verification failed" in facts

@@ -13,7 +13,8 @@ import pytest
 from nodeproof.existing import inventory
 from nodeproof.existing.abort import Abort, Command, Query, Url
 from nodeproof.existing.conditions import Alerts, Hours, Matcher
-from nodeproof.existing.inventory import FenceAgent, Inventory, LibvirtDomain, PowerCommand
+from nodeproof.existing.inventory import Inventory
+from nodeproof.existing.power import Fence, Libvirt, OwnCommand, Power
 from nodeproof.faults import FAULTS
 from nodeproof.model.problem import Problem
 
@@ -34,21 +35,22 @@ nodes:
     may: [partition, power-off]
     power: bmc-7
   worker-8:
-    may: [reset]
+    may: [power-off]
     power: vm
   worker-9:
-    may: [reset]
+    may: [unit-down]
     power: script
   control-1:
     may: [unit-down]
     control_plane: true
 power:
   bmc-7:
-    fence: fence_redfish
-    options: {{ip: 10.9.0.7, ssl: true}}
-    secret_env: BMC_7
-  vm: {{libvirt: "qemu+ssh://host/system", domain: worker-8}}
-  script: {{command: [./power.sh, "{{action}}", "{{node}}"]}}
+    driver: fence
+    options: {{agent: fence_redfish, ip: 10.9.0.7, ssl: true}}
+    secret_env: BMC_PASSWORD
+    switch: jump
+  vm: {{driver: libvirt, switch: jump, options: {{uri: "qemu+ssh://host/system", domain: worker-8}}}}
+  script: {{driver: command, options: {{argv: [/opt/power, "{{action}}", "{{node}}"]}}}}
 abort:
   period_s: 2
   conditions:
@@ -85,9 +87,12 @@ def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
     assert content.hosts == inventory.AnsibleHosts(tmp_path / "hosts.yaml", "kube_node")
     nodes = content.nodes
     assert nodes["worker-7"].faults == ("partition", "power-off")
-    assert nodes["worker-7"].power == FenceAgent("fence_redfish", {"ip": "10.9.0.7", "ssl": "true"}, "BMC_7")
-    assert nodes["worker-8"].power == LibvirtDomain("qemu+ssh://host/system", "worker-8")
-    assert nodes["worker-9"].power == PowerCommand(("./power.sh", "{action}", "{node}"))
+    fence = Fence({"agent": "fence_redfish", "ip": "10.9.0.7", "ssl": True})
+    assert nodes["worker-7"].power == Power(fence, "BMC_PASSWORD", "jump")
+    libvirt = Libvirt({"uri": "qemu+ssh://host/system", "domain": "worker-8"})
+    assert nodes["worker-8"].power == Power(libvirt, switch="jump")
+    assert nodes["worker-9"].power == Power(OwnCommand({"argv": ["/opt/power", "{action}", "{node}"]}))
+    assert nodes["control-1"].power is None
     assert [name for name, node in nodes.items() if node.is_control_plane] == ["control-1"]
     conditions = (
         Url("https://shop.example/healthz"),
@@ -123,34 +128,44 @@ BAD = [
     ("[partition, power-off]", "[]", "at least one", 13),
     ("worker-7:", "Worker_7:", "a Node's name", 13),
     ("power: bmc-7", "power: bmc-8", "no power driver bmc-8", 14),
-    ("    power: vm\n", "", "reset needs the key power", 16),
+    ("    power: vm\n", "", "power-off needs the key power", 16),
+    ("    switch: jump\n", "", "power-off needs the key switch at bmc-7", 13),
+    ("switch: jump", "switch: worker-9", "must not be a node that may be harmed", 29),
+    ("power: script", "power: vm", "the driver of worker-9 has the power of worker-8, too", 20),
+    ("driver: fence", "driver: ipmi", "no power driver ipmi; the drivers are fence, libvirt, command", 26),
+    ("    driver: fence\n", "", "'driver' is a required property", 26),
+    ("agent: fence_redfish", "agent: ./redfish", "the name of a fence agent", 26),
+    ("ip: 10.9.0.7", 'ip: "10.9.0.7\\nip=10.9.0.8"', "a text of one line", 26),
+    (", domain: worker-8", "", "expected the option domain", 30),
+    ("domain: worker-8", "domain: worker-8, url: x", "unknown option url; the options are uri, domain", 30),
+    ("BMC_PASSWORD", "hunter-2-x", "the name of an environment variable", 28),
+    ("/opt/power", "./power", "have an absolute path", 31),
+    ('argv: [/opt/power, "{action}", "{node}"]', "argv: /opt/power", "argv must be a list", 31),
     ("control_plane: true", "control_plane: false", "leave it out", 23),
-    ("fence: fence_redfish", "libvirt: test:///x", "does not belong to libvirt", 27),
-    (", domain: worker-8", "", "expected the key domain", 29),
     ("config: ssh_config", "config: absent", "no such file", 6),
-    ("period_s: 2", "period_s: 0", "seconds from 1 to 60", 32),
-    ("https://shop", "ftp://shop", "an http or https URL", 34),
-    ("url: https://shop.example/healthz", "{}", "expected one of the keys url, command, prometheus", 34),
-    ("      query: up == 0\n", "", "expected the key query beside prometheus", 36),
+    ("period_s: 2", "period_s: 0", "seconds from 1 to 60", 33),
+    ("https://shop", "ftp://shop", "an http or https URL", 35),
+    ("url: https://shop.example/healthz", "{}", "expected one of the keys url, command, prometheus", 35),
+    ("      query: up == 0\n", "", "expected the key query beside prometheus", 37),
     (
         "command: [./slo.sh, --strict]",
         "{command: [./slo.sh], query: up}",
         "query does not belong to command",
-        35,
+        36,
     ),
-    ("Europe/Berlin", "Europe/Bonn", "knows no such time zone", 38),
-    ("Europe/Berlin", "../Berlin", "a time zone such as", 38),
-    ("Europe/Berlin", "Europe", "knows no such time zone", 38),
-    ("[Tue, Wed]", "[Tuesday]", "'Tuesday' is not one of", 38),
-    ("16:30", "4:30", "a time such as 09:00", 38),
-    ("16:30", "08:59", "to must be later than from", 38),
-    ("  alertmanager: https://alerts.example\n", "", "expected one of the keys prometheus, alertmanager", 40),
-    ("alertmanager: https:", "alertmanager: alerts:", "an http or https URL", 40),
-    ("alertname != Watchdog", "Watchdog", "not a matcher", 41),
-    ("alertname != Watchdog", "severity='critical'", "not a matcher", 41),
-    ("alertname != Watchdog", "severity==critical", "not a matcher", 41),
-    ("alertname != Watchdog", "severity=!critical", "not a matcher", 41),
-    ("critical|page", "(critical", "not a regular expression", 41),
+    ("Europe/Berlin", "Europe/Bonn", "knows no such time zone", 39),
+    ("Europe/Berlin", "../Berlin", "a time zone such as", 39),
+    ("Europe/Berlin", "Europe", "knows no such time zone", 39),
+    ("[Tue, Wed]", "[Tuesday]", "'Tuesday' is not one of", 39),
+    ("16:30", "4:30", "a time such as 09:00", 39),
+    ("16:30", "08:59", "to must be later than from", 39),
+    ("  alertmanager: https://alerts.example\n", "", "expected one of the keys prometheus, alertmanager", 41),
+    ("alertmanager: https:", "alertmanager: alerts:", "an http or https URL", 41),
+    ("alertname != Watchdog", "Watchdog", "not a matcher", 42),
+    ("alertname != Watchdog", "severity='critical'", "not a matcher", 42),
+    ("alertname != Watchdog", "severity==critical", "not a matcher", 42),
+    ("alertname != Watchdog", "severity=!critical", "not a matcher", 42),
+    ("critical|page", "(critical", "not a regular expression", 42),
 ]
 
 
@@ -165,7 +180,7 @@ def test_bad_entry_gives_its_line(parse: Parse, before: str, after: str, message
 
 
 def test_each_bad_entry_has_its_own_line(parse: Parse) -> None:
-    text = VALID.replace("context: prod-eu", "context: 7").replace("[reset]", "[storm]")
+    text = VALID.replace("context: prod-eu", "context: 7").replace("[unit-down]", "[storm]")
     assert len(str(problem_of(parse, text)).splitlines()) == 3
 
 
@@ -199,4 +214,3 @@ def test_schema_is_valid_and_allows_only_faults_on_nodes() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     names = schema["properties"]["nodes"]["additionalProperties"]["properties"]["may"]["items"]["enum"]
     assert [name for name in names if "node" not in FAULTS[name].places] == []
-    assert set(names) >= inventory.POWER_FAULTS

@@ -21,7 +21,7 @@ from nodeproof.machines.machine import CommandResult, Shell
 from nodeproof.model.problem import Problem
 from nodeproof.safety.injector import heal_unfinished, sweep
 from nodeproof.safety.ledger import Ledger
-from tests.plugins import BROKEN, LEFT_FILE, install, run_python
+from tests.plugins import BROKEN, LEFT_FILE, POWER_DRIVER, install, run_python
 
 NODE = "node-1"
 SCENARIO = """
@@ -233,3 +233,80 @@ def test_switch_of_a_fault_that_the_lab_does_not_know_is_not_armed() -> None:
     server._deadman.arm = lambda _fault, ttl_s: disarmed.append(ttl_s)
     init.LabServer._arm(server, {**request, "ttl_s": 0})
     assert disarmed == [0]
+
+
+OF_POWER = {"group": "nodeproof.power", "of_module": "Pdu"}
+OUTLET = """#!/bin/sh
+case $2 in status) cat "$1" ;; *) echo "$2" >"$1" ;; esac
+"""
+INVENTORY = """
+cluster: {context: x, uid: 6f0c1c1e-0000-4000-8000-000000000001}
+ssh: {config: files, known_hosts: files}
+nodes: {worker-7: {may: [power-off], power: pdu}}
+power: {pdu: {driver: acme-pdu, switch: jump, options: {program: OPTION, outlets: /state}}}
+"""
+READ = """
+from pathlib import Path
+from nodeproof.existing import inventory
+power = inventory.read(Path("cluster.yaml")).nodes["worker-7"].power
+print(*power.command("off", "worker-7").argv)
+"""
+CONTRACT = """
+import pytest
+from acme_pdu import Pdu
+from nodeproof.testing.power import *
+
+
+@pytest.fixture
+def power(tmp_path):
+    (tmp_path / "state").write_text("on")
+    return Power(Pdu({"program": "./outlet", "outlets": str(tmp_path / "state")}))
+"""
+
+
+@pytest.fixture
+def pdu(tmp_path: Path) -> Path:
+    """Return a folder with an installed power driver, and an inventory that uses it."""
+    install(tmp_path, "pdu", POWER_DRIVER, **OF_POWER)
+    (tmp_path / "files").touch()
+    (tmp_path / "cluster.yaml").write_text(INVENTORY.replace("OPTION", "/bin/outlet"))
+    return tmp_path
+
+
+def test_power_driver_of_a_plugin_is_used_by_its_name(pdu: Path) -> None:
+    process = run_python(pdu, "-c", READ)
+    assert process.stdout == "/bin/outlet /state off worker-7\n", process
+
+
+def test_options_that_a_power_driver_of_a_plugin_refuses_are_one_line(pdu: Path) -> None:
+    (pdu / "cluster.yaml").write_text(INVENTORY.replace("program: OPTION, ", ""))
+    process = run_python(pdu, "-m", "nodeproof.cli", "plan", "--cluster", "cluster.yaml")
+    (line,) = process.stderr.splitlines()
+    assert "expected the options program and outlets (cluster.yaml:5:" in line
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (BROKEN, "RuntimeError: this plugin needs another Python"),
+        ("Pdu = 1\n", "TypeError: 1 is no class of a power driver with a name"),
+        (POWER_DRIVER.replace("acme-pdu", "libvirt"), "ValueError: there is another 'libvirt'"),
+    ],
+    ids=["raises", "no class", "name in use"],
+)
+def test_power_driver_that_cannot_be_used_is_reported_where_it_is_missed(
+    pdu: Path, code: str, why: str
+) -> None:
+    (pdu / "acme_pdu.py").write_text(code)
+    process = run_python(pdu, "-m", "nodeproof.cli", "plan", "--cluster", "cluster.yaml")
+    (line,) = process.stderr.splitlines()
+    assert "no power driver acme-pdu; the drivers are fence, libvirt, command; plugin pdu of acme-pdu" in line
+    assert why in line
+
+
+def test_power_driver_of_a_plugin_passes_the_contract(pdu: Path) -> None:
+    (pdu / "outlet").write_text(OUTLET)
+    (pdu / "outlet").chmod(0o755)
+    (pdu / "test_pdu.py").write_text(CONTRACT)
+    process = run_python(pdu, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert "5 passed" in process.stdout, process

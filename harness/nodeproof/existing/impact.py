@@ -10,10 +10,11 @@ from nodeproof.checks.invariants import FOR_EVER, unreachable_toleration_s
 from nodeproof.existing import inspection, marks
 from nodeproof.existing.inspection import Inspection
 from nodeproof.existing.inventory import Inventory
+from nodeproof.faults.machine import PowerOff
 from nodeproof.model.cluster import condition_status, is_ready
 from nodeproof.model.pattern import Json
 
-ENDS_PODS = frozenset({"called-off-shutdown", "link-down", "power-off", "reset"})
+ENDS_PODS = frozenset({"called-off-shutdown", "link-down", "power-off"})
 """Faults that end all pods of the node, or cut them off, at once.
 
 Any other fault may keep the kubelet from its heartbeats: pods are evicted once their toleration is over.
@@ -33,7 +34,7 @@ class State:
     `pods` are those of the listed nodes; `claims` and `volumes` are what they use: PersistentVolumeClaims by
     namespace/name, PersistentVolumes by name. `evictions` has the API server's message for each pod, by
     namespace/name, that it refuses to evict. `machines` has the facts of each listed node's machine, or why
-    they cannot be read; None without SSH.
+    they cannot be read; None without SSH. `power` has, by node, why its power cannot be cut and restored.
     """
 
     cluster_uid: str
@@ -44,6 +45,7 @@ class State:
     volumes: Mapping[str, Json] = field(default_factory=dict)
     evictions: Mapping[str, str] = field(default_factory=dict)
     machines: Mapping[str, Inspection | str] | None = None
+    power: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
 def _machine_refusals(name: str, fault: str, state: State) -> Iterator[str]:
     if state.machines is not None and name in state.nodes:
         yield from inspection.refusals(fault, state.nodes[name], state.machines[name])
+    if fault == PowerOff.name:
+        yield from state.power.get(name, ())
 
 
 def full_name(obj: Json) -> str:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.existing import marks
-from nodeproof.existing.inventory import POWER_FAULTS, AnsibleHosts, Inventory
+from nodeproof.existing.inventory import AnsibleHosts, Inventory
+from nodeproof.existing.power import LOCAL
 from nodeproof.faults.fault import FIRST_PID_NAMESPACE
+from nodeproof.faults.machine import PowerOff
 from nodeproof.faults.settings import SETTINGS_FILE
 from nodeproof.faults.units import KUBELET
 from nodeproof.machines.machine import MachineError, checked
@@ -127,21 +129,20 @@ class Inspection:
     provides: frozenset[str]
 
 
-def inspect(inventory: Inventory) -> Mapping[str, Inspection | str]:
-    """Read the facts of all listed nodes' machines, or why they cannot be read; changes nothing.
-
-    Raises:
-        Problem: Ansible's inventory cannot be used.
-    """
-    with ssh_config(inventory) as config:
-        hosts = [OpenSsh(name, config) for name in inventory.nodes]
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            return dict(zip(inventory.nodes, pool.map(inspect_host, hosts), strict=True))
+def inspect(inventory: Inventory, ssh: Path) -> Mapping[str, Inspection | str]:
+    """Read the facts of all listed nodes' machines, or why they cannot be read; changes nothing."""
+    hosts = [OpenSsh(name, ssh) for name in inventory.nodes]
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return dict(zip(inventory.nodes, pool.map(inspect_host, hosts), strict=True))
 
 
 @contextlib.contextmanager
 def ssh_config(inventory: Inventory) -> Iterator[Path]:
-    """Write the configuration by which ssh reaches the listed nodes. Raises Problem as `inspect` does."""
+    """Write the configuration by which ssh reaches the listed nodes, and every host of the ssh_config.
+
+    Raises:
+        Problem: Ansible's inventory cannot be used.
+    """
     own = ansible_ssh_config(inventory.hosts, inventory.nodes) if inventory.hosts else ""
     with strict_config(inventory.ssh.config, inventory.ssh.known_hosts, own) as config:
         yield config
@@ -167,10 +168,37 @@ def refusals(fault: str, node: Json, inspection: Inspection | str) -> Iterator[s
         yield "SSH leads to a machine with another machine id than its Node"
     elif inspection.boot_id != node["status"]["nodeInfo"]["bootID"]:
         yield "SSH leads to a machine with another boot id than its Node"
-    if fault in POWER_FAULTS:
+    if fault == PowerOff.name:
         return
     if SYSTEMD not in inspection.provides:
         yield "its machine has no systemd 254 or newer, whose timer heals a fault if nodeproof ends"
     missing = [_PHRASES.get(need, need) for need in NEEDS.get(fault, ()) if need not in inspection.provides]
     if missing:
         yield f"its machine has no {', no '.join(missing)}"
+
+
+def power_refusals(inventory: Inventory, name: str, nodes: Mapping[str, Json], ssh: Path) -> Iterator[str]:
+    """Yield why the power of a listed node must not or cannot be cut and restored now.
+
+    `nodes` are the cluster's Nodes by name, `ssh` is the configuration that reaches the switch host, from
+    where the driver has to work, too.
+    """
+    power = inventory.nodes[name].power
+    if power is None or not power.switch:
+        yield "the inventory has no power driver with a switch for it"
+        return
+    host, where = OpenSsh(power.switch, ssh), f"the switch host {power.switch}"
+    facts = inspect_host(host)
+    if isinstance(facts, str):
+        yield f"{where} does not answer as root over SSH: {facts}"
+        return
+    if facts.machine_id in {marks.machine_id(nodes[other]) for other in inventory.nodes if other in nodes}:
+        yield f"{where} is a machine that may be harmed"
+    if SYSTEMD not in facts.provides:
+        yield f"{where} has no systemd 254 or newer, whose timer restores the power if nodeproof ends"
+    for place, runner in (("this machine", LOCAL), (where, host)):
+        try:
+            if not power.is_on(name, runner):
+                yield f"its power is off, by its driver on {place}"
+        except MachineError as error:
+            yield f"its power driver does not answer on {place}: {error}"

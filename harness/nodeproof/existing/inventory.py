@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import combinations
 from pathlib import Path
 from typing import cast
 
@@ -16,17 +17,17 @@ from nodeproof.catalogue import Document, Place
 from nodeproof.existing import abort, conditions
 from nodeproof.existing.abort import Abort
 from nodeproof.existing.conditions import Alerts, Hours
+from nodeproof.existing.power import DRIVERS, Power
+from nodeproof.faults.machine import PowerOff
 from nodeproof.hints import page
 from nodeproof.model import redact
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-POWER_FAULTS = frozenset({"power-off", "reset"})
-"""Faults that need a power driver."""
 _SCHEMA = Path(__file__).with_name("inventory.schema.json")
 _NEXT_STEP = f"correct the inventory; see {page('docs/how-to/prepare-your-cluster.md')}"
-_COMPANIONS = {"fence": {"options", "secret_env"}, "libvirt": {"domain"}, "command": set[str]()}
-"""The keys that may stand beside the key of each kind of power driver."""
+_VARIABLE = "secret_env"
+"""The key whose value is the name of a secret; the schema allows the name of a variable only."""
 _GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
     "abort": abort.errors,
     "alerts": conditions.alert_errors,
@@ -66,39 +67,12 @@ class AnsibleHosts:
 
 
 @dataclass(frozen=True)
-class FenceAgent:
-    """A power driver of fence-agents; its secret is in the environment variable `secret_env`."""
-
-    agent: str
-    options: Mapping[str, str]
-    secret_env: str
-
-
-@dataclass(frozen=True)
-class LibvirtDomain:
-    """A virtual machine as a power driver."""
-
-    uri: str
-    domain: str
-
-
-@dataclass(frozen=True)
-class PowerCommand:
-    """A program as a power driver; its arguments may contain {action} and {node}."""
-
-    argv: tuple[str, ...]
-
-
-PowerDriver = FenceAgent | LibvirtDomain | PowerCommand
-
-
-@dataclass(frozen=True)
 class ListedNode:
     """A node that may be harmed, by these faults alone."""
 
     name: str
     faults: tuple[str, ...]
-    power: PowerDriver | None
+    power: Power | None
     is_control_plane: bool
     """Whether the inventory allows faults although the node runs the control plane."""
 
@@ -164,13 +138,16 @@ def parse(text: str, path: Path) -> Inventory:
     errors += map(_schema_error, Draft202012Validator(schema).iter_errors(document.value))
     if not errors:
         errors += [
-            *_driver_errors(document.value),
+            *_power_errors(document.value),
             *_guard_errors(document.value),
             *_missing_files(document.value, path.parent),
         ]
+    if not errors:
+        content = _inventory(document.value, path)
+        errors = list(_shared_machines(content.nodes.values()))
     if errors:
         raise _joined(document, errors)
-    return _inventory(document.value, path)
+    return content
 
 
 _Error = tuple[Place, str]
@@ -203,7 +180,8 @@ def _secrets(place: Place, content: Json, redacted: Json) -> Iterator[_Error]:
     """Yield the places whose value looks like a secret."""
     if isinstance(content, dict) and isinstance(redacted, dict) and content.keys() == redacted.keys():
         for key, part in content.items():
-            yield from _secrets((*place, key), part, redacted[key])
+            if key != _VARIABLE:
+                yield from _secrets((*place, key), part, redacted[key])
     elif isinstance(content, list) and isinstance(redacted, list):
         for number, (part, other) in enumerate(zip(content, redacted, strict=True)):
             yield from _secrets((*place, number), part, other)
@@ -211,26 +189,38 @@ def _secrets(place: Place, content: Json, redacted: Json) -> Iterator[_Error]:
         yield place, "an inventory must not contain a secret; name its environment variable in secret_env"
 
 
-def _driver_errors(content: Json) -> Iterator[_Error]:
-    """Yield drivers without exactly one kind, and nodes whose driver is missing."""
-    drivers = content.get("power", {})
-    for name, driver in drivers.items():
-        kinds = _COMPANIONS.keys() & driver.keys()
-        if len(kinds) != 1:
-            yield ("power", name), f"expected one of the keys {', '.join(_COMPANIONS)}"
-            continue
-        (kind,) = kinds
-        for key in driver.keys() - {kind} - _COMPANIONS[kind]:
-            yield ("power", name, key), f"{key} does not belong to {kind}"
-        if kind == "libvirt" and "domain" not in driver:
-            yield ("power", name), "expected the key domain beside libvirt"
-    for name, entry in content["nodes"].items():
-        if "power" in entry and entry["power"] not in drivers:
-            what = f"no power driver {entry['power']}; the drivers are {', '.join(drivers) or 'none'}"
+def _power_errors(content: Json) -> Iterator[_Error]:
+    """Yield invalid power drivers, and nodes that lack one, or the host of its dead-man's switch."""
+    drivers, nodes = content.get("power", {}), content["nodes"]
+    for name, entry in drivers.items():
+        try:
+            _power(entry)
+        except Exception as error:  # a plugin's own, too
+            yield ("power", name), str(error) or repr(error)
+        if entry.get("switch") in nodes:
+            yield ("power", name, "switch"), "switch must not be a node that may be harmed"
+    for name, entry in nodes.items():
+        driver = entry.get("power")
+        if driver is not None and driver not in drivers:
+            what = f"no power driver {driver}; the drivers are {', '.join(drivers) or 'none'}"
             yield ("nodes", name, "power"), what
-        for number, fault in enumerate(entry["may"]):
-            if fault in POWER_FAULTS and "power" not in entry:
-                yield ("nodes", name, "may", number), f"{fault} needs the key power at {name}"
+        elif PowerOff.name in entry["may"]:
+            place = ("nodes", name, "may", entry["may"].index(PowerOff.name))
+            if driver is None:
+                yield place, f"{PowerOff.name} needs the key power at {name}"
+            elif "switch" not in drivers[driver]:
+                why = "a host whose timer restores the power if nodeproof ends"
+                yield place, f"{PowerOff.name} needs the key switch at {driver}: {why}"
+
+
+def _shared_machines(nodes: Iterable[ListedNode]) -> Iterator[_Error]:
+    """Yield nodes whose driver would cut the power of another one."""
+    powered = [
+        (node.name, node.power.driver.command("status", node.name, "")) for node in nodes if node.power
+    ]
+    for (name, command), (other, same) in combinations(powered, 2):
+        if command == same:
+            yield ("nodes", other, "power"), f"the driver of {other} has the power of {name}, too"
 
 
 def _guard_errors(content: Json) -> Iterator[_Error]:
@@ -257,7 +247,7 @@ def _resolved(name: str, folder: Path) -> Path:
 def _inventory(content: Json, path: Path) -> Inventory:
     cluster, ssh, hosts, folder = content["cluster"], content["ssh"], content.get("hosts"), path.parent
     kubeconfig = str(_resolved(cluster["kubeconfig"], folder)) if "kubeconfig" in cluster else ""
-    drivers = {name: _driver(driver) for name, driver in content.get("power", {}).items()}
+    drivers = {name: _power(entry) for name, entry in content.get("power", {}).items()}
     return Inventory(
         path,
         ClusterAddress(kubeconfig, cluster["context"], cluster["uid"]),
@@ -270,18 +260,15 @@ def _inventory(content: Json, path: Path) -> Inventory:
     )
 
 
-def _node(name: str, entry: Json, drivers: Mapping[str, PowerDriver]) -> ListedNode:
+def _node(name: str, entry: Json, drivers: Mapping[str, Power]) -> ListedNode:
     power = drivers[entry["power"]] if "power" in entry else None
     return ListedNode(name, tuple(entry["may"]), power, entry.get("control_plane", False))
 
 
-def _driver(driver: Json) -> PowerDriver:
-    if "fence" in driver:
-        options = {
-            key: option if isinstance(option, str) else json.dumps(option)
-            for key, option in driver.get("options", {}).items()
-        }
-        return FenceAgent(driver["fence"], options, driver.get("secret_env", ""))
-    if "libvirt" in driver:
-        return LibvirtDomain(driver["libvirt"], driver["domain"])
-    return PowerCommand(tuple(driver["command"]))
+def _power(entry: Json) -> Power:
+    """Return a power driver. Raises ValueError, or an error of a plugin, if its options are invalid."""
+    driver = DRIVERS.get(entry["driver"])
+    if driver is None:
+        choices = "; ".join([f"the drivers are {', '.join(DRIVERS)}", *DRIVERS.errors])
+        raise ValueError(f"no power driver {entry['driver']}; {choices}")
+    return Power(driver(entry.get("options", {})), entry.get(_VARIABLE, ""), entry.get("switch", ""))

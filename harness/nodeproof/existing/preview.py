@@ -14,6 +14,7 @@ from nodeproof.existing import impact, inspection
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.impact import Impact, State, full_name
 from nodeproof.existing.inventory import Inventory
+from nodeproof.faults.machine import PowerOff
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report.plain import counted, wrapped
@@ -41,7 +42,7 @@ def plan(path: Path, *, with_ssh: bool = False) -> int:
     with connected(path, "nodeproof-plan", _RIGHTS) as cluster:
         state = read_state(cluster)
         if with_ssh:
-            state = replace(state, machines=inspection.inspect(cluster.inventory))
+            state = _with_machines(state, cluster.inventory)
     impacts = _impacts(cluster.inventory, state)
     for name, by_fault in impacts.items():
         terminal.put(name)
@@ -86,6 +87,16 @@ def read_state(cluster: ConnectedCluster) -> State:
         _objects(api, {name: f"/api/v1/persistentvolumes/{name}" for name in bound}),
         dict(_refused_evictions(api, hit)),
     )
+
+
+def _with_machines(state: State, inventory: Inventory) -> State:
+    """Return a state with what the machines and their power drivers answer. Raises Problem."""
+    switched = [name for name, node in inventory.nodes.items() if PowerOff.name in node.faults]
+    with inspection.ssh_config(inventory) as ssh:
+        power = {
+            name: list(inspection.power_refusals(inventory, name, state.nodes, ssh)) for name in switched
+        }
+        return replace(state, machines=inspection.inspect(inventory, ssh), power=power)
 
 
 def _pods_on(api: Api, node: str) -> Sequence[Json]:

@@ -53,7 +53,15 @@ def checked(result: CommandResult, subject: str) -> str:
     return result.stdout
 
 
-class Shell(Protocol):
+class Runner(Protocol):
+    """A place where commands run."""
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
+        """Run a command. Raises MachineError if there is no answer within `timeout_s`."""
+        ...
+
+
+class Shell(Runner, Protocol):
     """What a fault needs of a machine: commands and power."""
 
     name: str
@@ -61,10 +69,6 @@ class Shell(Protocol):
     control_plane_address: str
     state_folder: str
     """A folder on the machine for files that end with its boot."""
-
-    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
-        """Run a command. Raises MachineError if the machine does not answer within `timeout_s`."""
-        ...
 
     def is_powered(self) -> bool:
         """Return whether the machine's first process runs, as its host reports. Raises MachineError."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault
 from nodeproof.faults.fence import fenced_heal_command
-from nodeproof.machines.machine import MachineError, Shell, checked
+from nodeproof.machines.machine import STATE_FOLDER, MachineError, Runner, Shell, checked
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
@@ -27,9 +27,16 @@ systemd-run --quiet --collect --unit="$name-$(cat /proc/sys/kernel/random/uuid)"
     --expand-environment=no -- "$@" || exit 1
 [ -z "$before" ] || systemctl stop $before || ! systemctl is-active --quiet $before
 """
+_ARM_WITH_INPUT = f"""
+input=$1; shift
+(umask 077 && mkdir -p "${{input%/*}}" && cat >"$input.new" && mv "$input.new" "$input") || exit 1
+{_ARM}
+"""
+_WITH_INPUT = '"$@" <"$0" && rm -f "$0"'
 _DISARM = """
 armed=$(systemctl list-units --plain --no-legend "$0-*" | cut -d' ' -f1)
-[ -z "$armed" ] || systemctl stop $armed || ! systemctl is-active --quiet $armed
+[ -z "$armed" ] || systemctl stop $armed || ! systemctl is-active --quiet $armed || exit 1
+rm -f "$1"
 """
 
 
@@ -39,6 +46,43 @@ class Deadman(Protocol):
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
         """Arm or renew the switch; a `ttl_s` of 0 disarms it. Raises Problem, MachineError."""
         ...
+
+
+@dataclass(frozen=True)
+class Timer:
+    """The timer of systemd that heals a fault, on the machine `place`."""
+
+    machine: Runner
+    place: str
+    fault_id: str
+
+    def arm(self, ttl_s: float, command: Sequence[str]) -> None:
+        """Let a command run after `ttl_s` seconds, and repeat it while it fails. Raises MachineError."""
+        self._run([_ARM, self._name, f"{ttl_s + LATE_S:g}s", *command])
+
+    def arm_with_input(self, ttl_s: float, command: Sequence[str], stdin: str) -> None:
+        """Let a command with standard input run, as `arm` does. Raises MachineError.
+
+        The input is in a file that only root can read, until the command has succeeded.
+        """
+        with_input = ["sh", "-c", _WITH_INPUT, self._input, *command]
+        self._run([_ARM_WITH_INPUT, self._name, self._input, f"{ttl_s + LATE_S:g}s", *with_input], stdin)
+
+    def disarm(self) -> None:
+        """Stop the timer, and delete its input. Raises MachineError."""
+        self._run([_DISARM, self._name, self._input])
+
+    @property
+    def _name(self) -> str:
+        return f"nodeproof-heal-{self.fault_id}"
+
+    @property
+    def _input(self) -> str:
+        return f"{STATE_FOLDER}/{self._name}"
+
+    def _run(self, script: Sequence[str], stdin: str = "") -> None:
+        completed = self.machine.run(["sh", "-c", *script], timeout_s=COMMAND_TIMEOUT_S, stdin=stdin)
+        checked(completed, f"{self.place}: dead-man's timer")
 
 
 @dataclass(frozen=True)
@@ -60,17 +104,13 @@ class Timers:
         typed_fault = Fault.from_json(fault)
         if not typed_fault.self_heal_command or typed_fault.node not in typed_fault.affected_nodes:
             return
-        name = f"nodeproof-heal-{typed_fault.id}"
         if ttl_s > 0:
-            self_heal_command = fenced_heal_command(typed_fault, self.machine(typed_fault.node).state_folder)
-            self._run(typed_fault.node, [_ARM, name, f"{ttl_s + LATE_S:g}s", *self_heal_command])
+            machine = self.machine(typed_fault.node)
+            command = fenced_heal_command(typed_fault, machine.state_folder)
+            Timer(machine, typed_fault.node, typed_fault.id).arm(ttl_s, command)
         else:
             with contextlib.suppress(MachineError, Problem):
-                self._run(typed_fault.node, [_DISARM, name])
-
-    def _run(self, node: str, script: Sequence[str]) -> None:
-        completed = self.machine(node).run(["sh", "-c", *script], timeout_s=COMMAND_TIMEOUT_S)
-        checked(completed, f"{node}: dead-man's timer")
+                Timer(self.machine(typed_fault.node), typed_fault.node, typed_fault.id).disarm()
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ class NotInjected(Exception):
     """The fault's command succeeded, but no probe sees the fault."""
 
 
+class HealingFailed(Exception):
+    """The machine, or what heals it, did not carry the healing out."""
+
+
 def permit_all(_fault: Fault, _declared: Declared) -> None:
     """Permit every fault, as on machines that nodeproof started."""
 
@@ -263,10 +267,12 @@ class Injector:
         A failure to write or to disarm does not stop the healing: the entry stays open then.
         """
         step_log.try_write("healing")
-        healed_t = None
+        healed_t, reason = None, ""
         try:
             heal = fault.heal if fenced.has_ended else partial(heal_fenced, fault)
             healed_t = healed_at(fault, machine, HEAL_TIMEOUT_S, heal)
+        except (OutsideError, Problem) as error:
+            reason = f" ({error})"
         finally:
             renewal.stop()
             if healed_t is not None:
@@ -278,8 +284,8 @@ class Injector:
                 step_log.try_write("unhealed")
                 self.notify("unhealed", fault)
                 self.say(
-                    f"no probe proves that {_name(fault)} is healed; its dead-man's switch heals it within "
-                    f"{TTL_S:g} s, or run `{self.heal_command}` now"
+                    f"no probe proves that {_name(fault)} is healed{reason}; its dead-man's switch heals it "
+                    f"within {TTL_S:g} s, or run `{self.heal_command}` now"
                 )
 
     def _disarm(self, fault: Fault, step_log: _StepLog) -> None:
@@ -376,13 +382,14 @@ def _try_heal(fault: Fault, machine: Machine) -> bool:
 def healed_at(
     fault: Fault, machine: Machine, timeout_s: float, heal: Callable[[Machine], None]
 ) -> float | None:
-    """Heal and return when that was (s, monotonic), or None if no probe proves it within `timeout_s`."""
-    try:
-        heal(machine)
-        healed_t = time.monotonic()
-        return healed_t if _poll(lambda: fault.is_healed(machine), timeout_s) else None
-    except (OutsideError, Problem):
-        return None
+    """Heal and return when that was (s, monotonic), or None if no probe proves it within `timeout_s`.
+
+    Raises:
+        OutsideError, Problem: The healing was not carried out.
+    """
+    heal(machine)
+    healed_t = time.monotonic()
+    return healed_t if _poll(lambda: fault.is_healed(machine), timeout_s) else None
 
 
 def heal_unfinished(
@@ -412,6 +419,8 @@ def heal_unfinished(
         error = ""
         try:
             is_healed = heal(fault)
+        except HealingFailed as failed:
+            is_healed, error = False, f": {failed}"
         except (OutsideError, Problem, OSError):
             raise
         except Exception as raised:

@@ -17,6 +17,7 @@ import pytest
 from nodeproof import catalogue, terminal
 from nodeproof.cache import Detail, ProgressLine
 from nodeproof.capacity import busy_share
+from nodeproof.existing.power import DRIVERS
 from nodeproof.faults import plugin_errors
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.client import registry
@@ -149,7 +150,7 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
     if not worker:
         config.pluginmanager.register(recorder)
-        for message in (*plugin_errors(), *KINDS.errors, *PROBES.errors):
+        for message in (*plugin_errors(), *KINDS.errors, *PROBES.errors, *DRIVERS.errors):
             say(message)
     if worker and options.starts_lab:
         options = replace(options, overrides=Overrides.from_json(worker.get("nodeproof_overrides", {})))

@@ -25,6 +25,7 @@ from nodeproof.safety.deadman import Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
 from nodeproof.safety.injector import (
     HEAL_TIMEOUT_S,
+    HealingFailed,
     Injector,
     heal_unfinished,
     healed_at,
@@ -298,13 +299,17 @@ class Safety:
         if not self._fleet.has(fault.node) or self._fleet.is_in_other_zone(fault.node):
             self._switch.arm(data, 0)
             return True
-        if self._consent and not self._is_its_machine(fault.node):
+        # A machine without power answers only once it is healed.
+        if self._consent and fault.self_heal_command and not self._is_its_machine(fault.node):
             return False
         # Hold off the lab's own switch only: a machine's timer undoes no more than the fault.
         with hold_off(self._switch, fault):
-            heal = partial(heal_fenced, fault)
-            healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_TIMEOUT_S, heal)
-        if healed_t is None:
+            try:
+                heal = partial(heal_fenced, fault)
+                healed_t = healed_at(fault, self._fleet.machine(fault.node), HEAL_TIMEOUT_S, heal)
+            except (OutsideError, Problem) as error:
+                raise HealingFailed(str(error)) from error
+        if healed_t is None or (self._consent and not self._is_its_machine(fault.node)):
             return False
         self.switches.arm(data, 0)
         return True

@@ -10,9 +10,11 @@ from typing import Any
 
 from nodeproof.existing import impact, marks, preview
 from nodeproof.existing.connection import ConnectedCluster
-from nodeproof.existing.inspection import inspect_host
+from nodeproof.existing.inspection import inspect_host, power_refusals
 from nodeproof.faults import Fault
+from nodeproof.faults.machine import PowerOff
 from nodeproof.faults.units import KUBELET, UnitDown
+from nodeproof.labs.kinds.existing.machine import BOOT_TIMEOUT_S
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.safety.guard import Declared, NotPermitted, Record
@@ -48,9 +50,10 @@ class MarkedNodes:
             NotPermitted: They do not allow it; the message has all reasons.
             ApiError: The API server refuses or does not answer.
         """
-        if not isinstance(fault, UnitDown) or fault.unit != KUBELET:
-            message = f"{fault.name} is no fault for somebody's own cluster: only {KUBELET} is stopped"
-            raise NotPermitted(message)
+        is_stop = isinstance(fault, UnitDown) and fault.unit == KUBELET
+        if not is_stop and not isinstance(fault, PowerOff):
+            limits = f"only {KUBELET} is stopped, and power is cut"
+            raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster: {limits}")
         reasons = list(self._refusals(fault, declared, datetime.now(UTC)))
         if reasons:
             raise NotPermitted(f"{fault.name} on {fault.node}: {'; '.join(reasons)}")
@@ -63,12 +66,16 @@ class MarkedNodes:
             return
         if fault.name not in listed.faults:
             yield f"the inventory does not allow {fault.name}"
-        needed = timedelta(seconds=declared.lasts_s + HEAL_TIMEOUT_S)
+        is_cut = isinstance(fault, PowerOff)
+        heals_s = HEAL_TIMEOUT_S + (BOOT_TIMEOUT_S if is_cut else 0)
+        needed = timedelta(seconds=declared.lasts_s + heals_s)
         yield from inventory.refusals(now, needed)
         yield from inventory.abort_reasons()
         alone = replace(self.cluster, inventory=replace(inventory, nodes={name: listed}))
         machines = {name: inspect_host(OpenSsh(name, self.ssh))}
         state = replace(preview.read_state(alone), machines=machines)
+        if is_cut:
+            yield from power_refusals(inventory, name, state.nodes, self.ssh)
         yield from impact.forecast(inventory, name, fault.name, state, now).refusals
         if name in state.nodes:
             yield from marks.expiry_refusals(state.nodes[name], now, needed)

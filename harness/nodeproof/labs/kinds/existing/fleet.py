@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import NAMESPACE, SENTINEL, WATCHED, node, pod
+from nodeproof.existing.inventory import ListedNode
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.kinds.existing.lock import ClusterLock
@@ -27,12 +28,12 @@ from nodeproof.model.problem import Problem
 class ClusterFleet(Fleet):
     """The machines of a cluster: its nodes are those with a valid mark when it was attached.
 
-    `addresses` has the internal address of every Node, and `listed` are the names in the inventory.
+    `addresses` has the internal address of every Node, and `listed` are the nodes of the inventory.
     """
 
     where: str
     marked: Sequence[NodeInfo]
-    listed: Collection[str]
+    listed: Mapping[str, ListedNode]
     addresses: Mapping[str, str]
     api: Api
     ssh: Path
@@ -64,9 +65,9 @@ class ClusterFleet(Fleet):
         del purpose
         if not self.has(name):
             self._refuse(f"no node {name!r}")
-        return ClusterMachine(
-            OpenSsh(name, self.ssh), self.api, self.addresses.get(name, ""), self.api_endpoint
-        )
+        power = self.listed[name].power if name in self.listed else None
+        ssh, address = OpenSsh(name, self.ssh), self.addresses.get(name, "")
+        return ClusterMachine(ssh, self.api, address, self.api_endpoint, power)
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
         """Raise Problem: the harness is in none of its networks."""

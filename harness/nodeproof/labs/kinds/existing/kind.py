@@ -27,10 +27,11 @@ from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
 from nodeproof.labs.kinds.existing.fleet import ClusterFleet, ClusterLife
 from nodeproof.labs.kinds.existing.lock import ClusterLock
+from nodeproof.labs.kinds.existing.switch import PowerSwitch
 from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
 from nodeproof.model.problem import Problem
 from nodeproof.safety.abort import NEVER, AbortPoll
-from nodeproof.safety.deadman import Timers
+from nodeproof.safety.deadman import Switches, Timers
 
 Json = Any
 CLIENT = "nodeproof-run"
@@ -71,7 +72,7 @@ def connect(inventory: str) -> Access:
             kubectl=_refuse_kubectl,
             fleet=fleet,
             life=ClusterLife(folder, lock, cluster.api, list(fleet.addresses), held),
-            switch=Timers(fleet.machine),
+            switch=Switches((Timers(fleet.machine), PowerSwitch(cluster.inventory, ssh))),
             armed_faults=lambda: (),
             consent=Consent(consent.record, consent.permit, _abort_poll(cluster.inventory)),
             ledger=lock,
@@ -97,7 +98,7 @@ def _fleet(cluster: ConnectedCluster, ssh: Path) -> ClusterFleet:
         for slot, (name, node) in enumerate(marked_nodes(cluster, nodes).items(), 1)
     ]
     where = str(cluster.inventory.path)
-    listed = frozenset(cluster.inventory.nodes)
+    listed = cluster.inventory.nodes
     return ClusterFleet(where, marked, listed, addresses, cluster.api, ssh, _api_endpoint(cluster.api, where))
 
 
@@ -139,7 +140,8 @@ def _refuse_kubectl(arguments: Sequence[str], _timeout_s: float, _stdin: str) ->
 
 EXISTING = Kind(
     "existing",
+    features=frozenset({"power"}),
     limits=Limits(nodes=5000, labs_per_core=0, zones_per_core=0, common_nodes=5000),
     connect=connect,
-    only_faults=frozenset({"unit_down"}),
+    only_faults=frozenset({"power_off", "unit_down"}),
 )
