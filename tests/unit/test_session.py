@@ -569,6 +569,11 @@ def stops_kubelet(lab: Lab) -> None:
     lab.inject(faults.unit_down(lab.target))
 
 
+@needs(faulted=1, features=("power",))
+def cuts_power(lab: Lab) -> None:
+    lab.inject(faults.power_off(lab.target))
+
+
 @needs(faulted=1)
 def cuts(lab: Lab) -> None:
     lab.inject(faults.partition(lab.target))
@@ -590,13 +595,14 @@ def harms_etcd(lab: Lab) -> None: ...
     ("scenario", "used"),
     [
         (stops_kubelet, ""),
+        (cuts_power, ""),
         (cuts, "partition"),
         (acts, "actions.run_pod"),
         (reads, "audit"),
         (harms_etcd, "etcd"),
     ],
 )
-def test_own_cluster_lacks_all_but_its_fault(
+def test_own_cluster_lacks_all_but_its_faults(
     request: pytest.FixtureRequest, scenario: Callable[[Lab], None], used: str
 ) -> None:
     of_function = item(request, scenario)
