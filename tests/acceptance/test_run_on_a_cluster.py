@@ -319,6 +319,7 @@ def left_on(lab: LabHandle, name: str) -> list[str]:
     return [*timers_on(lab, name), *inputs]
 
 
+@pytest.mark.night("CI has the switch host, which restores the power of a killed run by itself")
 def test_power_of_a_killed_run_is_restored_from_elsewhere(
     stranger: LabHandle, power_inventory: str, tmp_path: Path
 ) -> None:
