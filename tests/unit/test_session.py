@@ -572,13 +572,13 @@ def harms_etcd(lab: Lab) -> None: ...
     ("scenario", "used"),
     [
         (stops_kubelet, ""),
-        (cuts, "partition"),
+        (cuts, ""),
         (acts, "actions.run_pod"),
         (reads, "audit"),
         (harms_etcd, "etcd"),
     ],
 )
-def test_own_cluster_lacks_all_but_its_fault(
+def test_own_cluster_lacks_all_but_its_faults(
     request: pytest.FixtureRequest, scenario: Callable[[Lab], None], used: str
 ) -> None:
     of_function = item(request, scenario)

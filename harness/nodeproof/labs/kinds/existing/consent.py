@@ -13,6 +13,7 @@ from nodeproof.existing.connection import ConnectedCluster
 from nodeproof.existing.inspection import inspect_host, power_refusals
 from nodeproof.faults import Fault
 from nodeproof.faults.machine import PowerOff
+from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import KUBELET, UnitDown
 from nodeproof.labs.kinds.existing.machine import BOOT_TIMEOUT_S
 from nodeproof.machines.openssh import OpenSsh
@@ -50,9 +51,9 @@ class MarkedNodes:
             NotPermitted: They do not allow it; the message has all reasons.
             ApiError: The API server refuses or does not answer.
         """
-        is_stop = isinstance(fault, UnitDown) and fault.unit == KUBELET
-        if not is_stop and not isinstance(fault, PowerOff):
-            limits = f"only {KUBELET} is stopped, and power is cut"
+        is_other_unit = isinstance(fault, UnitDown) and fault.unit != KUBELET
+        if is_other_unit or not isinstance(fault, Partition | PowerOff | UnitDown):
+            limits = f"only {KUBELET} is stopped, the network is partitioned, and power is cut"
             raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster: {limits}")
         reasons = list(self._refusals(fault, declared, datetime.now(UTC)))
         if reasons:

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 from nodeproof import terminal
 from nodeproof.artifacts.components import Components
-from nodeproof.cluster.api import Api
 from nodeproof.existing.configuration import read_configuration
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import ssh_config
@@ -26,6 +25,7 @@ from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
 from nodeproof.labs.kinds.existing.fleet import ClusterFleet, ClusterLife
 from nodeproof.labs.kinds.existing.lock import ClusterLock
+from nodeproof.labs.kinds.existing.machine import api_endpoints
 from nodeproof.labs.kinds.existing.switch import PowerSwitch
 from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
 from nodeproof.model.problem import Problem
@@ -37,8 +37,6 @@ CLIENT = "nodeproof-run"
 RIGHTS = "what docs/how-to/harm-your-cluster.md lists"
 _REQUESTS_PER_S = 100.0
 """Sentinels and probes measure time: they must not wait for each other."""
-_SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-_OF_API = {"labelSelector": "kubernetes.io/service-name=kubernetes"}
 
 
 def connect(inventory: str) -> Access:
@@ -55,6 +53,7 @@ def connect(inventory: str) -> Access:
         lock = ClusterLock(cluster.api, _holder(), str(path), terminal.say)
         lock.take()
         stack.callback(lock.release)
+        api_endpoints(cluster.api)
         parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeproof-"))
         folder = Path(parent) / _name(cluster)
         (folder / "logs").mkdir(parents=True)
@@ -96,26 +95,13 @@ def _fleet(cluster: ConnectedCluster, ssh: Path) -> ClusterFleet:
         NodeInfo(name, slot, zone_of(node), True, name, addresses[name], machine_id(node))
         for slot, (name, node) in enumerate(marked_nodes(cluster, nodes).items(), 1)
     ]
-    where = str(cluster.inventory.path)
-    listed = cluster.inventory.nodes
-    return ClusterFleet(where, marked, listed, addresses, cluster.api, ssh, _api_endpoint(cluster.api, where))
+    inventory = cluster.inventory
+    return ClusterFleet(str(inventory.path), marked, inventory.nodes, addresses, cluster.api, ssh)
 
 
 def _internal_address(node: Json) -> str:
     addresses = (node.get("status") or {}).get("addresses") or ()
     return next((str(entry["address"]) for entry in addresses if entry["type"] == "InternalIP"), "")
-
-
-def _api_endpoint(api: Api, where: str) -> tuple[str, int]:
-    """Return the address and port of an API server, as nodes see it. Raises ApiError, Problem."""
-    for entry in api.get(_SLICES, _OF_API)["items"]:
-        addresses = [
-            address for endpoint in entry.get("endpoints") or () for address in endpoint["addresses"]
-        ]
-        ports = [port["port"] for port in entry.get("ports") or ()]
-        if addresses and ports:
-            return str(addresses[0]), int(ports[0])
-    raise Problem("the Service default/kubernetes has no endpoint", where, "check the control plane")
 
 
 def _holder() -> str:
@@ -142,5 +128,5 @@ EXISTING = Kind(
     features=frozenset({"power"}),
     limits=Limits(nodes=5000, labs_per_core=0, zones_per_core=0, common_nodes=5000),
     connect=connect,
-    only_faults=frozenset({"power_off", "unit_down"}),
+    only_faults=frozenset({"partition", "power_off", "unit_down"}),
 )
