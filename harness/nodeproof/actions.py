@@ -9,11 +9,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from nodeproof import proc
@@ -42,7 +42,7 @@ from nodeproof.labs.client.safety import MARK
 from nodeproof.machines.machine import Machine, MachineError, checked
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
 from nodeproof.model.history import parse_time
-from nodeproof.model.judgment import Moment, Observation, words_in
+from nodeproof.model.judgment import Effect, Moment, Observation, with_effect, words_in
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import PRESENT, Json
 from nodeproof.model.problem import Problem
@@ -51,6 +51,7 @@ from nodeproof.recording.recorder import Recording
 from nodeproof.waiting import wait_until
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,14 @@ class Action(Generic[T]):
     """Change of the cluster, performed by `do`; a repeated change is a new action.
 
     `text` describes it in messages and in the recording. `affected_nodes` must be targets of the scenario.
+    One that has an `effect` has no other, and is allowed on somebody's own cluster.
     `do` raises ApiError, MachineError or Problem.
     """
 
     text: str
     do: Callable[[ActionContext], T]
     affected_nodes: tuple[str, ...] = ()
+    effect: Effect | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     @property
@@ -96,6 +99,20 @@ class Action(Generic[T]):
     def ended(self) -> Moment:
         """The moment when the action was completed."""
         return Moment("action-step", {"id": self.id, "step": "ended", "text": self.text})
+
+
+def _only(effect: Effect) -> Callable[[Callable[P, Action[T]]], Callable[P, Action[T]]]:
+    """Return a decorator of a word whose actions have no other effect on somebody's own cluster."""
+
+    def mark(word: Callable[P, Action[T]]) -> Callable[P, Action[T]]:
+        @with_effect(effect)
+        @wraps(word)
+        def make(*args: P.args, **arguments: P.kwargs) -> Action[T]:
+            return replace(word(*args, **arguments), effect=effect)
+
+        return make
+
+    return mark
 
 
 def perform(action: Action[T], context: ActionContext) -> T:
@@ -193,29 +210,38 @@ def kubelet_of(node: str) -> User:
     return User(f"system:node:{node}", (NODES_GROUP,))
 
 
-def send_request(
-    method: Method, path: str, body: Json = None, *, by: By = None, may_fail: bool = False
-) -> Action[Observation]:
-    """Send a request and observe its answer, even a refusal: `status` (HTTP) and `body`.
+@_only("reads")
+def read(path: str) -> Action[Observation]:
+    """Send a GET and observe its answer, whatever it is: `status` (HTTP, 0 if none came) and `body`.
 
-    With `may_fail` the failure of a GET is observed, too: 500 and above, or status 0 if no answer came.
+    The action raises Problem for a path with a query.
+    """
+
+    def do(context: ActionContext) -> Observation:
+        _refuse_query(path)
+        requested_t = time.monotonic()
+        try:
+            answer = context.lab.cluster.api.ask("GET", path, None, {}, ())
+        except ApiError as error:
+            answer = {"status": error.status, "body": str(error)}
+        return context.observed(f"GET {path}", ADMIN, _without_secrets(answer), requested_t)
+
+    return Action(f"read {path}", do)
+
+
+def send_request(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
+    """Send a request and observe its answer, even a refusal: `status` (HTTP) and `body`.
 
     The ledger lists what a POST creates before the request is sent. The object is removed when the scenario
     ends, otherwise by the next run or `nodeproof heal`. The request is in the report, so it must not contain
     secrets.
 
-    Raises:
-        Problem: `may_fail` is set for a request that changes something, as its
-            effect would be unknown. The action raises it for a POST without a name, and for a path with a
-            query.
+    The action raises Problem for a POST without a name, and for a path with a query.
     """
-    if may_fail and method != "GET":
-        message = "may_fail is for GET only: another request may have taken effect"
-        raise Problem(message, f"{method} {path}", "remove may_fail, or send a GET")
 
     def do(context: ActionContext) -> Observation:
         if method != "POST":
-            return _send(context, method, path, body, by, may_fail=may_fail)
+            return _send(context, method, path, body, by)
         object_path, safety = _created_path(path, body), context.lab.safety
         mark = safety.register_object(object_path)
         annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
@@ -250,7 +276,6 @@ def _send(
     by: By,
     *,
     dry_run: bool = False,
-    may_fail: bool = False,
 ) -> Observation:
     _refuse_query(path)
     requested_t = time.monotonic()
@@ -261,12 +286,7 @@ def _send(
     else:
         headers = {} if by is None else {"Impersonate-User": by.name}
         api, groups = context.lab.cluster.api, by.groups if by else ()
-        try:
-            answer = api.ask(method, f"{path}{query}", body, headers, groups)
-        except ApiError as error:
-            if not may_fail:
-                raise
-            answer = {"status": error.status, "body": str(error)}
+        answer = api.ask(method, f"{path}{query}", body, headers, groups)
     return context.observed(
         f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), requested_t
     )
@@ -806,7 +826,8 @@ def run_pod(
     unreachable = [] if tolerates_unreachable_s is None else [tolerates(UNREACHABLE, tolerates_unreachable_s)]
     all_tolerations = [*unreachable, *tolerations]
     return Action(
-        f"run a pod on {on}", lambda context: workloads.run_pod(context.lab.cluster.api, on, all_tolerations)
+        f"run a pod on {on}",
+        lambda context: workloads.run_pod(context.lab.cluster.api, on, all_tolerations),
     )
 
 

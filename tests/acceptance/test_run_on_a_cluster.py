@@ -96,7 +96,7 @@ def test_stopped_kubelet_is_noticed(lab: Lab, claim: Expectations) -> None:
 
 @needs(nodes=2, faulted=1)
 def test_tainted_node_is_lost(lab: Lab, claim: Expectations) -> None:
-    with lab.record(), lab.inject(faults.taint(lab.target, "example.com/out")) as fault:
+    with lab.record(), lab.inject(faults.taint(lab.target, "example.com/out", "NoExecute")) as fault:
         claim("partition.terminating").expect(lab.target.unknown, after=fault.injected_at)
 '''
 LOSS = SCENARIOS.partition("    # The node is Unknown after")[0]
@@ -466,7 +466,7 @@ def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tm
             "no fault for somebody's own cluster": (Freeze(target), Declared([target])),
             "the inventory does not allow partition": (Partition(target), Declared([target])),
             "the inventory does not allow power-off": (PowerOff(target), Declared([target])),
-            "only kubelet.service": (UnitDown(target, "containerd.service"), Declared([target])),
+            "unit-down with unit is no fault": (UnitDown(target, "containerd.service"), Declared([target])),
         }
         for reason, (refused_fault, declared) in refused.items():
             with pytest.raises(Refused, match=reason):

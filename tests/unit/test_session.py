@@ -42,6 +42,7 @@ from nodeproof.scenario import (
     faults,
     kubelet_settings,
     needs,
+    probes,
     standing,
     swap,
     volumes,
@@ -51,7 +52,7 @@ from nodeproof.scenario import (
 )
 from nodeproof.scenario import swap as paging
 from nodeproof.scenario.lab import Expectation, Node, check_not_due, check_still_to_come
-from nodeproof.scenario.sources import audit
+from nodeproof.scenario.sources import Journal, audit
 from nodeproof.session import markers
 from nodeproof.session.judging import close
 from nodeproof.session.markers import claim_ids
@@ -551,16 +552,39 @@ def stops_kubelet(lab: Lab) -> None:
     lab.inject(faults.unit_down(lab.target))
 
 
-@needs(faulted=1)
+@needs(faulted=1, features=("systemd", "real-pods"))
 def cuts(lab: Lab) -> None:
-    lab.inject(faults.partition(lab.target))
+    lab.inject(faults.partition(lab.target, "node-to-api", answer="reject"))
+
+
+@needs(faulted=1)
+def taints(lab: Lab) -> None:
+    lab.inject(faults.taint(lab.target, "example.com/out", "NoExecute"))
+
+
+@needs(faulted=1)
+def stops_runtime(lab: Lab) -> None:
+    lab.inject(faults.unit_down(lab.target, "containerd.service"))
 
 
 def acts(lab: Lab) -> None:
+    lab.run(actions.create_node("node-9"))
+
+
+def runs_pod(lab: Lab) -> None:
     lab.run(actions.run_pod(on=lab.target))
 
 
 def reads(lab: Lab) -> None:
+    lab.observe(probes.field_of("/api/v1/nodes", "kind"))
+    lab.collect(Journal(lab.target, probes.STATUS))
+
+
+def runs_kubectl(lab: Lab) -> None:
+    lab.observe(probes.described(lab.target))
+
+
+def reads_audit_log(lab: Lab) -> None:
     lab.collect(audit(verb="create"))
 
 
@@ -573,12 +597,17 @@ def harms_etcd(lab: Lab) -> None: ...
     [
         (stops_kubelet, ""),
         (cuts, ""),
-        (acts, "actions.run_pod"),
-        (reads, "audit"),
+        (taints, "taint"),
+        (stops_runtime, "unit_down with unit"),
+        (acts, "actions.create_node"),
+        (runs_pod, "actions.run_pod"),
+        (reads, ""),
+        (runs_kubectl, "probes.described"),
+        (reads_audit_log, "audit"),
         (harms_etcd, "etcd"),
     ],
 )
-def test_own_cluster_lacks_all_but_its_faults(
+def test_own_cluster_lacks_all_that_its_owner_does_not_allow(
     request: pytest.FixtureRequest, scenario: Callable[[Lab], None], used: str
 ) -> None:
     of_function = item(request, scenario)

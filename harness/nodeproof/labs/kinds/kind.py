@@ -7,7 +7,7 @@ A `Kind` is one object with everything that differs; no code checks a kind's nam
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -142,7 +142,7 @@ class Kind:
     are no nodes. `deviations` lists how its nodes differ from a
     normal installation.
     `only_faults` are the words of the faults that it can have if it is somebody's own cluster, which is
-    attached and never started; None if it is a lab.
+    attached and never started, with the arguments that a scenario may set; None if it is a lab.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Kind:
     )
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
     connect: Callable[[str], Access] | None = None
-    only_faults: frozenset[str] | None = None
+    only_faults: Mapping[str, Set[str]] | None = None
 
     @property
     def is_attached(self) -> bool:

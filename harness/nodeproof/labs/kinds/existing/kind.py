@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from nodeproof.existing.inventory import Inventory
 from nodeproof.existing.marks import machine_id
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.base.wire import NodeInfo
-from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
+from nodeproof.labs.kinds.existing.consent import FAULTS, MarkedNodes, marked_nodes, zone_of
 from nodeproof.labs.kinds.existing.fleet import ClusterFleet, ClusterLife
 from nodeproof.labs.kinds.existing.lock import ClusterLock
 from nodeproof.labs.kinds.existing.machine import api_endpoints
@@ -30,11 +30,12 @@ from nodeproof.labs.kinds.existing.switch import PowerSwitch
 from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
 from nodeproof.model.problem import Problem
 from nodeproof.safety.abort import NEVER, AbortPoll
-from nodeproof.safety.deadman import Switches, Timers
 
 Json = Any
 CLIENT = "nodeproof-run"
 RIGHTS = "what docs/how-to/harm-your-cluster.md lists"
+_FAKE_RUNTIME = "fakeRuntime://"
+"""Runtime of hollow kubelets (FakeRuntimeName in k8s.io/cri-api/pkg/apis/testing)."""
 _REQUESTS_PER_S = 100.0
 """Sentinels and probes measure time: they must not wait for each other."""
 
@@ -57,20 +58,21 @@ def connect(inventory: str) -> Access:
         parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeproof-"))
         folder = Path(parent) / _name(cluster)
         (folder / "logs").mkdir(parents=True)
-        fleet, version = _fleet(cluster, ssh), str(cluster.api.get("/version")["gitVersion"])
+        nodes, version = cluster.nodes(), str(cluster.api.get("/version")["gitVersion"])
+        fleet = _fleet(cluster, ssh, nodes)
         # From here on, the life cycle releases the lock and the connections.
         held = stack.pop_all()
         consent = MarkedNodes(cluster, folder.name, ssh)
         return Access(
             dir=folder,
-            features=EXISTING.features,
+            features=_features([nodes[name] for name in fleet.node_names()]),
             profile=DOCUMENTED.name,
             components=Components(version, {}, hollow_from_tree=True),
             api=cluster.api,
             kubectl=_refuse_kubectl,
             fleet=fleet,
             life=ClusterLife(folder, lock, cluster.api, list(fleet.addresses), held),
-            switch=Switches((Timers(fleet.machine), PowerSwitch(cluster.inventory, ssh))),
+            switch=PowerSwitch(cluster.inventory, ssh),
             armed_faults=lambda: (),
             consent=Consent(consent.record, consent.permit, _abort_poll(cluster.inventory)),
             ledger=lock,
@@ -88,8 +90,14 @@ def _abort_poll(inventory: Inventory) -> AbortPoll:
     return AbortPoll(inventory.abort_reasons, inventory.abort.period_s)
 
 
-def _fleet(cluster: ConnectedCluster, ssh: Path) -> ClusterFleet:
-    nodes = cluster.nodes()
+def _features(marked: Sequence[Json]) -> frozenset[str]:
+    """Return the features of a cluster; without containers on a marked node, it has no real pods."""
+    runtimes = [str(node["status"]["nodeInfo"]["containerRuntimeVersion"]) for node in marked]
+    is_fake = any(runtime.startswith(_FAKE_RUNTIME) for runtime in runtimes)
+    return EXISTING.features - ({"real-pods"} if is_fake else set())
+
+
+def _fleet(cluster: ConnectedCluster, ssh: Path, nodes: Mapping[str, Json]) -> ClusterFleet:
     addresses = {name: _internal_address(node) for name, node in nodes.items()}
     marked = [
         NodeInfo(name, slot, zone_of(node), True, name, addresses[name], machine_id(node))
@@ -125,8 +133,8 @@ def _refuse_kubectl(arguments: Sequence[str], _timeout_s: float, _stdin: str) ->
 
 EXISTING = Kind(
     "existing",
-    features=frozenset({"power"}),
+    features=frozenset({"power", "real-pods", "systemd"}),
     limits=Limits(nodes=5000, labs_per_core=0, zones_per_core=0, common_nodes=5000),
     connect=connect,
-    only_faults=frozenset({"partition", "power_off", "unit_down"}),
+    only_faults=FAULTS,
 )
