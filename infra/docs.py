@@ -32,6 +32,7 @@ from tests.sensitivity import bugs
 _RAISES = re.compile(r"(The\s+action\s+r|R)aises\s")
 _OWN_CLUSTER: Mapping[Effect | None, Sequence[str]] = {
     "reads": ["Allowed on your own cluster."],
+    "runs-pods": ["Allowed on your own cluster if its inventory has the key `pods`."],
 }
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

@@ -25,10 +25,12 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import total
 from nodeproof.cluster.resources import NAMESPACE, node, pods
 from nodeproof.cluster.resources import node as node_path
+from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import (
     HOSTNAME_LABEL,
     OWN_LABELS,
     Pod,
+    PodSettings,
     Witness,
     pod_spec,
     tolerates,
@@ -812,6 +814,50 @@ def try_flags(component: str, *flags: str) -> Action[Observation]:
     return Action(f"start {component} {' '.join(flags)}", do)
 
 
+_RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def _pod_settings(context: ActionContext, node: str) -> PodSettings:
+    """Return how pods run on a node; on somebody's own cluster create their namespace.
+
+    Raises:
+        ApiError: The API server does not answer.
+        Problem: The owner allows no pods there, or the namespace cannot be created.
+    """
+    lab = context.lab
+    if lab.pods is None:
+        raise Problem("no pods are allowed", f"lab {lab.name}", "name their image in the inventory: `pods`")
+    if lab.pods.is_restricted:
+        if node not in lab.fleet.node_names():
+            raise Problem(f"{node} is not marked", f"lab {lab.name}", "run the pod on another node")
+        _ensure_namespace(context, lab.pods.namespace)
+    return lab.pods
+
+
+def _ensure_namespace(context: ActionContext, name: str) -> None:
+    """Create the namespace of a scenario's pods, unless it did; all of it is removed after the scenario.
+
+    Raises:
+        ApiError: The API server does not answer.
+        Problem: It refuses the namespace.
+    """
+    lab, path = context.lab, "/api/v1/namespaces"
+    if lab.safety.has_created(f"{path}/{name}"):
+        return
+    namespace = {"metadata": {"name": name, "labels": _RESTRICTED}}
+    answer = send_request("POST", path, namespace).do(context).value
+    if answer["status"] >= _REFUSED:
+        body = answer["body"]
+        reason = body["message"] if isinstance(body, Mapping) else body
+        raise Problem(
+            f"namespace {name}: {reason}",
+            f"lab {lab.name}",
+            "delete it, or see docs/how-to/harm-your-cluster.md",
+        )
+    lab.cluster.api.ensure(f"{path}/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+
+
+@_only("runs-pods")
 def run_pod(
     *, on: str, tolerates_unreachable_s: int | None = None, tolerations: Sequence[Mapping[str, Json]] = ()
 ) -> Action[Pod]:
@@ -827,8 +873,24 @@ def run_pod(
     all_tolerations = [*unreachable, *tolerations]
     return Action(
         f"run a pod on {on}",
-        lambda context: workloads.run_pod(context.lab.cluster.api, on, all_tolerations),
+        lambda context: workloads.run_pod(
+            context.lab.cluster.api, on, all_tolerations, settings=_pod_settings(context, on)
+        ),
     )
+
+
+@_only("runs-pods")
+def delete_pod(pod: Pod) -> Action[Observation]:
+    """Request the deletion of a pod of the scenario, and observe the answer."""
+
+    def do(context: ActionContext) -> Observation:
+        lab = context.lab
+        if lab.pods is None or pod.namespace != lab.pods.namespace:
+            message = f"pod {pod.namespace}/{pod.name} is not in the namespace of the scenario's pods"
+            raise Problem(message, f"lab {lab.name}", "use a pod of run_pod(...)")
+        return _send(context, "DELETE", pod_path(pod.namespace, pod.name), None, None)
+
+    return Action(f"delete pod {pod.name}", do)
 
 
 def pending_pod(

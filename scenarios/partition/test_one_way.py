@@ -45,7 +45,7 @@ def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: 
                 after=sending_fault.injected_at,
             )
             claim("monitoring.one-way-to-apiserver").expect_later(checks.shows(lab.run(sending_health), OK))
-            lab.run(actions.send_request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"))
+            lab.run(actions.delete_pod(pod))
             one_way_from_apiserver.expect(pod.removal, within=windows.up_to(ENDS_S), after=pod.deletion)
             one_way_from_apiserver.never(
                 receiving_blocked.unknown,

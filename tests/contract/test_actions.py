@@ -19,6 +19,7 @@ from nodeproof.actions import (
     Workload,
     begun,
     create_node,
+    delete_pod,
     disruption_budget,
     dry_run,
     join,
@@ -41,7 +42,7 @@ from nodeproof.checks.moments import became, condition_became, created, written
 from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, pod
-from nodeproof.cluster.workloads import create_pod
+from nodeproof.cluster.workloads import Pod, create_pod
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.safety import MARK
@@ -454,6 +455,11 @@ def test_failed_read_is_observed(stage: Lab) -> None:
     assert outcome.value["status"] >= 500
     assert "address" in outcome.value["body"]
     assert [entry.data["value"] for entry in stage.history().of_kind("observed")] == [outcome.value]
+
+
+def test_only_pods_of_scenarios_are_deleted(stage: Lab) -> None:
+    with pytest.raises(Problem, match="not in the namespace of the scenario's pods"):
+        stage.run(delete_pod(Pod("kube-system", "coredns", stage.target)))
 
 
 def test_object_without_a_name_is_not_created(stage: Lab) -> None:

@@ -600,7 +600,7 @@ def harms_etcd(lab: Lab) -> None: ...
         (taints, "taint"),
         (stops_runtime, "unit_down with unit"),
         (acts, "actions.create_node"),
-        (runs_pod, "actions.run_pod"),
+        (runs_pod, ""),
         (reads, ""),
         (runs_kubectl, "probes.described"),
         (reads_audit_log, "audit"),
@@ -615,6 +615,13 @@ def test_own_cluster_lacks_all_that_its_owner_does_not_allow(
     missing = markers.why_unprovable(of_function, options)
     reason = f"it uses {used}, which is not allowed on somebody's own cluster"
     assert missing == (("lab-lacks", reason) if used else None)
+
+
+def test_pods_on_own_cluster_need_an_image(request: pytest.FixtureRequest) -> None:
+    options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing", runs_pods=False)
+    reason = ("lab-lacks", "it runs pods: name their image in the inventory's key `pods`")
+    assert markers.why_unprovable(item(request, runs_pod), options) == reason
+    assert markers.why_unprovable(item(request, reads), options) is None
 
 
 @needs(components=("control-plane",), control_planes=3)

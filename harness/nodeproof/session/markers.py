@@ -294,6 +294,8 @@ def _lacks(item: pytest.Item, options: Options) -> str:
     refused = _refused_by_owner(item, kind.only_faults)
     if refused:
         return f"it uses {refused}, which is not allowed on somebody's own cluster"
+    if not options.runs_pods and any(effect_of(word) == "runs-pods" for _, word in _acting_words(item)):
+        return "it runs pods: name their image in the inventory's key `pods`"
     if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
         return "it upgrades the control plane: use --upgrade-to"
     control_planes = needs(item).control_planes
@@ -317,7 +319,7 @@ def _refused_by_owner(item: pytest.Item, only_faults: Mapping[str, Set[str]] | N
     used += requirements.components
     if requirements.radius:
         used.append(f'radius="{requirements.radius}"')
-    used += [name for name, word in _acting_words(item) if effect_of(word) != "reads"]
+    used += [name for name, word in _acting_words(item) if effect_of(word) is None]
     return ", ".join(dict.fromkeys(used))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nodeproof.artifacts.components import HOLLOW, Components
+from nodeproof.cluster.workloads import LAB_PODS, PodSettings
 from nodeproof.hints import BASE, Hint
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
@@ -372,6 +373,7 @@ class Access:
     `dir` is a folder for the harness's files about the lab, with the `record.json` that the guard reads.
     `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
     was never disarmed. `upgrade_version` is the version that faults upgrade the control plane to, if any.
+    `pods` says how pods of scenarios run, None that none may.
     Somebody's own cluster has a `consent`, a `ledger` that its other users see, and `read_configuration`.
     `heal_command` is the command that heals what a run left.
     """
@@ -391,3 +393,4 @@ class Access:
     ledger: FaultLedger | None = None
     read_configuration: Callable[[Calibration], Configuration] | None = None
     heal_command: str = "nodeproof heal"
+    pods: PodSettings | None = LAB_PODS

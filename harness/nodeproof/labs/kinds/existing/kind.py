@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 
 from nodeproof import terminal
 from nodeproof.artifacts.components import Components
+from nodeproof.cluster.resources import POD_NAMESPACE
+from nodeproof.cluster.workloads import PodSettings
 from nodeproof.existing.configuration import read_configuration
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import ssh_config
@@ -77,6 +79,7 @@ def connect(inventory: str) -> Access:
             consent=Consent(consent.record, consent.permit, _abort_poll(cluster.inventory)),
             ledger=lock,
             heal_command=f"nodeproof heal --cluster {path}",
+            pods=_pod_settings(cluster.inventory),
             read_configuration=partial(
                 read_configuration, cluster.api, version, fleet.node_names(), str(path), DOCUMENTED
             ),
@@ -88,6 +91,10 @@ def _abort_poll(inventory: Inventory) -> AbortPoll:
     if not inventory.abort.conditions:
         return NEVER
     return AbortPoll(inventory.abort_reasons, inventory.abort.period_s)
+
+
+def _pod_settings(inventory: Inventory) -> PodSettings | None:
+    return PodSettings(POD_NAMESPACE, inventory.pod_image, True) if inventory.pod_image else None
 
 
 def _features(marked: Sequence[Json]) -> frozenset[str]:
