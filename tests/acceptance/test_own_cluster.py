@@ -28,7 +28,7 @@ FUTURE = "2099-01-31T18:00:00+00:00"
 DIAL = """
 import pathlib, socket, sys
 from nodeproof.labs.base.wire import SupervisorClient
-connection = SupervisorClient(pathlib.Path(sys.argv[1])).dial(sys.argv[2], 22, 10)
+connection = SupervisorClient(pathlib.Path(sys.argv[1])).dial(sys.argv[2], 22, 5)
 socket.send_fds(socket.socket(fileno=1), [bytes(1)], [connection.fileno()])
 """
 """A ProxyCommand that passes its connection on to ssh (ssh_config(5), ProxyUseFdpass)."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeproof.labs.base.network import BRIDGES
 from nodeproof.labs.base.pki import ssh_key
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
@@ -189,6 +190,14 @@ def test_power_cycle_boots_the_same_machine_again(lab: LabHandle, power_cycled: 
     assert machine.boot_id() != boot
     assert output(machine, "cat", "/etc/machine-id") == identity
     assert next(entry for entry in lab.fleet.nodes() if entry.name == machine.name) == info
+
+
+def test_bridge_has_no_hardware_address_that_goes_with_a_machine(lab: LabHandle) -> None:
+    links = registry.client(lab.name).spawn_command(["ip", "-json", "link"], COMMAND_TIMEOUT_S)["stdout"]
+    ports = {link["address"] for link in json.loads(links) if "master" in link}
+    bridges = {link["address"] for link in json.loads(links) if link["ifname"] in BRIDGES}
+    assert len(bridges) == len(BRIDGES)
+    assert not bridges & ports
 
 
 def test_power_on_leaves_a_running_machine_alone(machine: SshMachine) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -12,24 +15,49 @@ from typing import Any
 import pytest
 import yaml
 
+from nodeproof import proc
 from nodeproof.artifacts.components import Components
 from nodeproof.cluster.resources import node
 from nodeproof.faults.fault import succeeds
 from nodeproof.labs.base.profiles import DOCUMENTED
-from nodeproof.labs.client import starting
+from nodeproof.labs.base.spec import API_ADDRESS
+from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.outside import serve_api
 from nodeproof.labs.kinds.kubeadm.kind import KUBEADM
 from nodeproof.labs.kinds.kubeadm.nodes import CONTROL_PLANE
+from nodeproof.machines.machine import checked
+from nodeproof.machines.openssh import OpenSsh, strict_config
 from nodeproof.report import rundir
+from nodeproof.root import root_prefix
+from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import nodeproof, steps, the_run
 from tests.acceptance.test_own_cluster import FUTURE
-from tests.acceptance.test_run_on_a_cluster import CLAIMS, SCENARIOS
+from tests.acceptance.test_run_on_a_cluster import CLAIMS, LOSS_CLAIMS, POWER_SCENARIO, SCENARIOS
 
 Json = Any
-SERVE_TIMEOUT_S, RUN_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 600.0, 300.0
+SERVE_TIMEOUT_S, RUN_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 900.0, 300.0
 JUDGED_BY_AUDIT = 15
 """At least: by an audit without rights on nodes/proxy and without pods of its own."""
+BMC_PORT, INSTALL_TIMEOUT_S = 6230, 30.0
+RELAY = """
+import socket, socketserver, sys
+class Relay(socketserver.StreamRequestHandler):
+    def handle(self):
+        with socket.socket(socket.AF_UNIX) as bmc:
+            bmc.connect(sys.argv[3])
+            bmc.sendall(self.rfile.readline())
+            self.wfile.write(bmc.makefile("rb").readline())
+socketserver.ThreadingTCPServer((sys.argv[1], int(sys.argv[2])), Relay).serve_forever()
+"""
+GUEST_CLIENT = f"""#!/bin/bash
+exec 3<>/dev/tcp/{API_ADDRESS}/{BMC_PORT}
+echo "$2 $3 $(cat)" >&3
+read -r answer <&3
+echo "$answer"
+[ "$answer" = on ] || [ "$answer" = off ]
+"""
+INSTALL = 'mkdir -p "${0%/*}" && cat >"$0" && chmod 755 "$0"'
 TAINT = "node-role.kubernetes.io/control-plane"
 
 
@@ -92,7 +120,8 @@ def test_audit_judges_it(kubeconfig: Path, tmp_path: Path) -> None:
     assert settings["kube-controller-manager node-monitor-grace-period"] == "50s"
 
 
-def test_stopped_kubelet_is_judged_and_healed(lab: LabHandle, kubeconfig: Path, tmp_path: Path) -> None:
+def mark_for(lab: LabHandle, kubeconfig: Path, folder: Path, entries: Json) -> None:
+    """Write an inventory with these entries, as its owner would, and mark its nodes."""
     pki = lab.dir / "pki"
     content = {
         "cluster": {
@@ -101,21 +130,65 @@ def test_stopped_kubelet_is_judged_and_healed(lab: LabHandle, kubeconfig: Path, 
             "uid": lab.cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"],
         },
         "ssh": {"config": str(pki / "ssh_config"), "known_hosts": str(pki / "known_hosts")},
-        "nodes": {name: {"may": ["unit-down"]} for name in lab.fleet.node_names()},
+        **entries,
     }
-    (tmp_path / "cluster.yaml").write_text(json.dumps(content))
-    (tmp_path / "test_cluster.py").write_text(SCENARIOS)
-    mark = ("mark", "--cluster", "cluster.yaml", *content["nodes"], "--until", FUTURE)
-    process = nodeproof(*mark, cwd=tmp_path)
+    (folder / "cluster.yaml").write_text(json.dumps(content))
+    process = nodeproof("mark", "--cluster", "cluster.yaml", *content["nodes"], "--until", FUTURE, cwd=folder)
     assert process.status == 0, process
+
+
+def check_run(lab: LabHandle, folder: Path, scenario: str, claims: Collection[str]) -> None:
+    """Run a scenario that is not skipped, and check its verdicts and that nothing of it is left."""
+    (folder / "test_cluster.py").write_text(scenario)
     run = ("run", "--cluster", "cluster.yaml", "--no-site", "test_cluster.py", "-k", "stopped")
-    process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
+    process = nodeproof(*run, cwd=folder, timeout_s=RUN_TIMEOUT_S)
     assert process.status == 0, process
-    folder = the_run(tmp_path)
-    assert folder is not None
-    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
-    assert steps(folder)[-1] == "closed"
+    run_folder = the_run(folder)
+    assert run_folder is not None
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(run_folder)}
+    assert verdicts == dict.fromkeys(claims, ("conforms", None))
+    assert steps(run_folder)[-1] == "closed"
     lab.wait_nodes_ready()
-    for name in content["nodes"]:
+    for name in lab.fleet.node_names():
         assert lab.cluster.api.get(node(name))["spec"].get("unschedulable") is None
+
+
+def test_stopped_kubelet_is_judged_and_healed(lab: LabHandle, kubeconfig: Path, tmp_path: Path) -> None:
+    nodes = {name: {"may": ["unit-down"]} for name in lab.fleet.node_names()}
+    mark_for(lab, kubeconfig, tmp_path, {"nodes": nodes})
+    check_run(lab, tmp_path, SCENARIOS, CLAIMS)
+
+
+def test_power_cut_is_judged_and_healed(
+    lab: LabHandle, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, other = lab.fleet.node_names()
+    monkeypatch.setenv(PASSWORD_ENV, PASSWORD)
+    with serving_power(lab.name, tmp_path) as driver, in_reach_of_guests(lab, tmp_path):
+        entries = {
+            "nodes": {target: {"may": ["power-off"], "power": "bmc"}, other: {"may": ["unit-down"]}},
+            "power": {"bmc": {**driver, "switch": CONTROL_PLANE.name}},
+        }
+        mark_for(lab, kubeconfig, tmp_path, entries)
+        before = lab.fleet.machine(target).boot_id()
+        check_run(lab, tmp_path, POWER_SCENARIO, LOSS_CLAIMS)
+    assert lab.fleet.machine(target).boot_id() != before
+
+
+@contextmanager
+def in_reach_of_guests(lab: LabHandle, folder: Path) -> Iterator[None]:
+    """Relay a port in the lab's network to the BMC, and give the switch host a client for it."""
+    network = registry.client(lab.name).network()
+    enter = [*root_prefix(), "nsenter", f"--net=/proc/{os.getpid()}/fd/{network}", "--"]
+    relay = [*enter, sys.executable, "-I", "-c", RELAY, API_ADDRESS, str(BMC_PORT), str(folder / "bmc")]
+    process = proc.start(relay, log=folder / "relay.log")
+    pki = lab.dir / "pki"
+    try:
+        with strict_config(pki / "ssh_config", pki / "known_hosts") as config:
+            host, argv = OpenSsh(CONTROL_PLANE.name, config), ["sh", "-c", INSTALL, str(folder / "bmc.py")]
+            checked(host.run(argv, timeout_s=INSTALL_TIMEOUT_S, stdin=GUEST_CLIENT), host.host)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        os.close(network)

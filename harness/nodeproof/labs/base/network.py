@@ -41,9 +41,18 @@ add rule inet {TRACK_TABLE} track ct state new counter
 def set_up_bridges() -> None:
     """Create the two bridges and the outside address in this network namespace. Raises CommandFailed."""
     lines = ["link set lo up", f"addr add {OUTSIDE_ADDRESS}/32 dev lo"]
-    for name, address in BRIDGES.items():
-        lines += [f"link add {name} type bridge", f"addr add {address}/16 dev {name}", f"link set {name} up"]
+    for net, (name, address) in enumerate(BRIDGES.items()):
+        lines += [_bridge(name, net), f"addr add {address}/16 dev {name}", f"link set {name} up"]
     ip_batch(lines)
+
+
+def _bridge(name: str, net: int) -> str:
+    """Return the command for a bridge with an address of its own.
+
+    Without one it has that of a port, and another one once that port is gone: what nodes send would be lost
+    until they learn it.
+    """
+    return f"link add {name} address 02:6e:70:{net:02x}:ff:ff type bridge"
 
 
 def forward() -> None:
@@ -53,7 +62,7 @@ def forward() -> None:
 
 def set_up_planes() -> None:
     """Create the network of several control planes, routed to the nodes. Raises CommandFailed, OSError."""
-    lines = [f"link add {PLANE_BRIDGE} type bridge", f"addr add {_PLANES_GATEWAY}/16 dev {PLANE_BRIDGE}"]
+    lines = [_bridge(PLANE_BRIDGE, len(BRIDGES)), f"addr add {_PLANES_GATEWAY}/16 dev {PLANE_BRIDGE}"]
     ip_batch([*lines, f"link set {PLANE_BRIDGE} up"])
     forward()
     proc.run(["nft", "-f", "-"], stdin=_PLANES_TABLE, timeout_s=_TIMEOUT_S)
