@@ -552,6 +552,11 @@ def stops_kubelet(lab: Lab) -> None:
     lab.inject(faults.unit_down(lab.target))
 
 
+@needs(faulted=1, features=("power",))
+def cuts_power(lab: Lab) -> None:
+    lab.inject(faults.power_off(lab.target))
+
+
 @needs(faulted=1, features=("systemd", "real-pods"))
 def cuts(lab: Lab) -> None:
     lab.inject(faults.partition(lab.target, "node-to-api", answer="reject"))
@@ -596,6 +601,7 @@ def harms_etcd(lab: Lab) -> None: ...
     ("scenario", "used"),
     [
         (stops_kubelet, ""),
+        (cuts_power, ""),
         (cuts, ""),
         (taints, "taint"),
         (stops_runtime, "unit_down with unit"),
