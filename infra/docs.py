@@ -20,7 +20,7 @@ from nodeproof.faults import FAULTS
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
 from nodeproof.model.formula import SLACK, SYMBOLS, Symbol
-from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.judgment import Check, Effect, Moment, effect_of
 from nodeproof.model.needs import FEATURES
 from nodeproof.model.window import WindowSpec
 from nodeproof.probes import Probe
@@ -30,6 +30,10 @@ from nodeproof.sources import Audit
 from tests.sensitivity import bugs
 
 _RAISES = re.compile(r"(The\s+action\s+r|R)aises\s")
+_OWN_CLUSTER: Mapping[Effect | None, Sequence[str]] = {
+    "reads": ["Allowed on your own cluster."],
+    "runs-pods": ["Allowed on your own cluster if its inventory has the key `pods`."],
+}
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
@@ -206,7 +210,8 @@ def _description(word: Callable[..., object]) -> str:
     """Return a docstring without its sections, such as Raises, and without sentences on exceptions."""
     text = re.split(r"\n\n(?:Args|Attributes|Raises|Returns|Source):", inspect.getdoc(word) or "")[0]
     sentences = re.split(r"(?<=\.)\s+", text)
-    return " ".join(" ".join(sentence.split()) for sentence in sentences if not _RAISES.match(sentence))
+    described = [" ".join(sentence.split()) for sentence in sentences if not _RAISES.match(sentence)]
+    return " ".join([*described, *_OWN_CLUSTER.get(effect_of(word), ())])
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def executable(path: Path, script: str) -> Path:
 class FakeMachine:
     """A machine whose commands have the output that `answer` returns for their arguments."""
 
-    data_address = control_plane_address = state_folder = ""
+    data_address = state_folder = ""
+    control_plane_addresses: Sequence[str] = ()
 
     def __init__(self, answer: Callable[[Sequence[str]], str], status: int = 0, name: str = "node-1") -> None:
         self.name = name
@@ -120,7 +121,7 @@ class Local:
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
     name: str = "node-1"
     data_address: str = ""
-    control_plane_address: str = ""
+    control_plane_addresses: Sequence[str] = ()
     state_folder: str = ""
 
     def __post_init__(self) -> None:

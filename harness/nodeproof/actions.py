@@ -9,11 +9,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from nodeproof import proc
@@ -25,10 +25,12 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import total
 from nodeproof.cluster.resources import NAMESPACE, node, pods
 from nodeproof.cluster.resources import node as node_path
+from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import (
     HOSTNAME_LABEL,
     OWN_LABELS,
     Pod,
+    PodSettings,
     Witness,
     pod_spec,
     tolerates,
@@ -42,7 +44,7 @@ from nodeproof.labs.client.safety import MARK
 from nodeproof.machines.machine import Machine, MachineError, checked
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
 from nodeproof.model.history import parse_time
-from nodeproof.model.judgment import Moment, Observation, words_in
+from nodeproof.model.judgment import Effect, Moment, Observation, with_effect, words_in
 from nodeproof.model.needs import CLOUD
 from nodeproof.model.pattern import PRESENT, Json
 from nodeproof.model.problem import Problem
@@ -51,6 +53,7 @@ from nodeproof.recording.recorder import Recording
 from nodeproof.waiting import wait_until
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,14 @@ class Action(Generic[T]):
     """Change of the cluster, performed by `do`; a repeated change is a new action.
 
     `text` describes it in messages and in the recording. `affected_nodes` must be targets of the scenario.
+    One that has an `effect` has no other, and is allowed on somebody's own cluster.
     `do` raises ApiError, MachineError or Problem.
     """
 
     text: str
     do: Callable[[ActionContext], T]
     affected_nodes: tuple[str, ...] = ()
+    effect: Effect | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     @property
@@ -96,6 +101,20 @@ class Action(Generic[T]):
     def ended(self) -> Moment:
         """The moment when the action was completed."""
         return Moment("action-step", {"id": self.id, "step": "ended", "text": self.text})
+
+
+def _only(effect: Effect) -> Callable[[Callable[P, Action[T]]], Callable[P, Action[T]]]:
+    """Return a decorator of a word whose actions have no other effect on somebody's own cluster."""
+
+    def mark(word: Callable[P, Action[T]]) -> Callable[P, Action[T]]:
+        @with_effect(effect)
+        @wraps(word)
+        def make(*args: P.args, **arguments: P.kwargs) -> Action[T]:
+            return replace(word(*args, **arguments), effect=effect)
+
+        return make
+
+    return mark
 
 
 def perform(action: Action[T], context: ActionContext) -> T:
@@ -193,29 +212,38 @@ def kubelet_of(node: str) -> User:
     return User(f"system:node:{node}", (NODES_GROUP,))
 
 
-def send_request(
-    method: Method, path: str, body: Json = None, *, by: By = None, may_fail: bool = False
-) -> Action[Observation]:
-    """Send a request and observe its answer, even a refusal: `status` (HTTP) and `body`.
+@_only("reads")
+def read(path: str) -> Action[Observation]:
+    """Send a GET and observe its answer, whatever it is: `status` (HTTP, 0 if none came) and `body`.
 
-    With `may_fail` the failure of a GET is observed, too: 500 and above, or status 0 if no answer came.
+    The action raises Problem for a path with a query.
+    """
+
+    def do(context: ActionContext) -> Observation:
+        _refuse_query(path)
+        requested_t = time.monotonic()
+        try:
+            answer = context.lab.cluster.api.ask("GET", path, None, {}, ())
+        except ApiError as error:
+            answer = {"status": error.status, "body": str(error)}
+        return context.observed(f"GET {path}", ADMIN, _without_secrets(answer), requested_t)
+
+    return Action(f"read {path}", do)
+
+
+def send_request(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
+    """Send a request and observe its answer, even a refusal: `status` (HTTP) and `body`.
 
     The ledger lists what a POST creates before the request is sent. The object is removed when the scenario
     ends, otherwise by the next run or `nodeproof heal`. The request is in the report, so it must not contain
     secrets.
 
-    Raises:
-        Problem: `may_fail` is set for a request that changes something, as its
-            effect would be unknown. The action raises it for a POST without a name, and for a path with a
-            query.
+    The action raises Problem for a POST without a name, and for a path with a query.
     """
-    if may_fail and method != "GET":
-        message = "may_fail is for GET only: another request may have taken effect"
-        raise Problem(message, f"{method} {path}", "remove may_fail, or send a GET")
 
     def do(context: ActionContext) -> Observation:
         if method != "POST":
-            return _send(context, method, path, body, by, may_fail=may_fail)
+            return _send(context, method, path, body, by)
         object_path, safety = _created_path(path, body), context.lab.safety
         mark = safety.register_object(object_path)
         annotations = {**(body["metadata"].get("annotations") or {}), MARK: mark}
@@ -250,7 +278,6 @@ def _send(
     by: By,
     *,
     dry_run: bool = False,
-    may_fail: bool = False,
 ) -> Observation:
     _refuse_query(path)
     requested_t = time.monotonic()
@@ -261,12 +288,7 @@ def _send(
     else:
         headers = {} if by is None else {"Impersonate-User": by.name}
         api, groups = context.lab.cluster.api, by.groups if by else ()
-        try:
-            answer = api.ask(method, f"{path}{query}", body, headers, groups)
-        except ApiError as error:
-            if not may_fail:
-                raise
-            answer = {"status": error.status, "body": str(error)}
+        answer = api.ask(method, f"{path}{query}", body, headers, groups)
     return context.observed(
         f"{method} {path}{query}", by.name if by else ADMIN, _without_secrets(answer), requested_t
     )
@@ -792,6 +814,50 @@ def try_flags(component: str, *flags: str) -> Action[Observation]:
     return Action(f"start {component} {' '.join(flags)}", do)
 
 
+_RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def _pod_settings(context: ActionContext, node: str) -> PodSettings:
+    """Return how pods run on a node; on somebody's own cluster create their namespace.
+
+    Raises:
+        ApiError: The API server does not answer.
+        Problem: The owner allows no pods there, or the namespace cannot be created.
+    """
+    lab = context.lab
+    if lab.pods is None:
+        raise Problem("no pods are allowed", f"lab {lab.name}", "name their image in the inventory: `pods`")
+    if lab.pods.is_restricted:
+        if node not in lab.fleet.node_names():
+            raise Problem(f"{node} is not marked", f"lab {lab.name}", "run the pod on another node")
+        _ensure_namespace(context, lab.pods.namespace)
+    return lab.pods
+
+
+def _ensure_namespace(context: ActionContext, name: str) -> None:
+    """Create the namespace of a scenario's pods, unless it did; all of it is removed after the scenario.
+
+    Raises:
+        ApiError: The API server does not answer.
+        Problem: It refuses the namespace.
+    """
+    lab, path = context.lab, "/api/v1/namespaces"
+    if lab.safety.has_created(f"{path}/{name}"):
+        return
+    namespace = {"metadata": {"name": name, "labels": _RESTRICTED}}
+    answer = send_request("POST", path, namespace).do(context).value
+    if answer["status"] >= _REFUSED:
+        body = answer["body"]
+        reason = body["message"] if isinstance(body, Mapping) else body
+        raise Problem(
+            f"namespace {name}: {reason}",
+            f"lab {lab.name}",
+            "delete it, or see docs/how-to/harm-your-cluster.md",
+        )
+    lab.cluster.api.ensure(f"{path}/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+
+
+@_only("runs-pods")
 def run_pod(
     *, on: str, tolerates_unreachable_s: int | None = None, tolerations: Sequence[Mapping[str, Json]] = ()
 ) -> Action[Pod]:
@@ -806,8 +872,25 @@ def run_pod(
     unreachable = [] if tolerates_unreachable_s is None else [tolerates(UNREACHABLE, tolerates_unreachable_s)]
     all_tolerations = [*unreachable, *tolerations]
     return Action(
-        f"run a pod on {on}", lambda context: workloads.run_pod(context.lab.cluster.api, on, all_tolerations)
+        f"run a pod on {on}",
+        lambda context: workloads.run_pod(
+            context.lab.cluster.api, on, all_tolerations, settings=_pod_settings(context, on)
+        ),
     )
+
+
+@_only("runs-pods")
+def delete_pod(pod: Pod) -> Action[Observation]:
+    """Request the deletion of a pod of the scenario, and observe the answer."""
+
+    def do(context: ActionContext) -> Observation:
+        lab = context.lab
+        if lab.pods is None or pod.namespace != lab.pods.namespace:
+            message = f"pod {pod.namespace}/{pod.name} is not in the namespace of the scenario's pods"
+            raise Problem(message, f"lab {lab.name}", "use a pod of run_pod(...)")
+        return _send(context, "DELETE", pod_path(pod.namespace, pod.name), None, None)
+
+    return Action(f"delete pod {pod.name}", do)
 
 
 def pending_pod(

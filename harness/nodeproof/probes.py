@@ -27,7 +27,7 @@ from nodeproof.labs.client.handle import CLOUD_MANAGER, MANAGER, SCHEDULER, LabH
 from nodeproof.labs.client.supervised import leader as leader_of
 from nodeproof.machines.machine import MachineError, checked
 from nodeproof.model.formula import field_at
-from nodeproof.model.judgment import words_in
+from nodeproof.model.judgment import with_effect, words_in
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.pattern import Json, value_at
 from nodeproof.model.pod_log import WROTE
@@ -64,10 +64,18 @@ class Probe:
 
 
 def output_of(lab: LabHandle, node: str, argv: list[str]) -> str:
-    """Return the output of a command on a node. Raises MachineError if it fails."""
+    """Return the output of a command on a node.
+
+    Raises:
+        MachineError: It fails.
+        Problem: It is a node of somebody's own cluster that is not marked.
+    """
+    if lab.kind.is_attached and node not in lab.fleet.node_names():
+        raise Problem(f"{node} is not marked", f"lab {lab.name}", "read another node")
     return checked(lab.fleet.machine(node).run(argv, timeout_s=COMMAND_TIMEOUT_S), f"{node}: {argv[0]}")
 
 
+@with_effect("reads")
 def field_of(path: str, field: str) -> Probe:
     """Return a probe of a field such as `metadata.uid` of an object at a path (`/api/v1/nodes/node-1`)."""
 
@@ -103,6 +111,7 @@ def config_maps(namespace: str, control_plane: str) -> Probe:
     return Probe(f"ConfigMaps at {control_plane}", namespace, read)
 
 
+@with_effect("reads")
 def size_ratio(path: str, than: str) -> Probe:
     """Return a probe of the size ratio of two API objects, given by their paths, without managedFields.
 
@@ -121,6 +130,7 @@ def _bytes(lab: LabHandle, path: str) -> int:
     return len(json.dumps(document, separators=(",", ":")).encode())
 
 
+@with_effect("reads")
 def overlapping_ranges() -> Probe:
     """Return a probe of all Nodes' pod CIDRs: the number of `ranges` and of `overlapping` pairs of them."""
 
@@ -136,6 +146,7 @@ def overlapping_ranges() -> Probe:
 _THOUSANDTHS = 1000
 
 
+@with_effect("reads")
 def resources_of(node: str) -> Probe:
     """Return a probe of a Node's `capacity` and `allocatable`, by resource: `cpu` in millicores.
 
@@ -203,6 +214,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 _PAGE = "/stats/summary"
 
 
+@with_effect("reads")
 def swap_stats(node: str, field: str, pod: Pod | None = None, container: str = "") -> Probe:
     """Return a probe of a swap field such as `swapUsageBytes` of a node, a pod or a pod's container.
 
@@ -262,6 +274,7 @@ def metric(component: str, name: str, **labels: str) -> Probe:
     return Probe(f"{name}{{{selector}}}", component, read)
 
 
+@with_effect("reads")
 def resource_metric(node: str, name: str, **labels: str) -> Probe:
     """Return a probe of the sum of a metric's samples with these labels at a kubelet's /metrics/resource.
 
@@ -292,6 +305,7 @@ def _text(lab: LabHandle, component: str) -> str:
 _CONFIGZ_AT = {"kube-controller-manager": MANAGER, CLOUD: CLOUD_MANAGER}
 
 
+@with_effect("reads")
 def kubelet_field(node: str, path: str) -> Probe:
     """Return a probe of a kubelet's setting, such as `memorySwap.swapBehavior`; None if it is not set."""
 
@@ -331,6 +345,7 @@ def flag_of(component: str, flag: str) -> Probe:
     return Probe(f"--{flag}", component, read)
 
 
+@with_effect("reads")
 def leader(component: str) -> Probe:
     """Return a probe of the control plane, such as `control-plane-2`, whose replica of a component leads."""
     return Probe("leader", component, lambda lab: leader_of(lab.cluster.api, component))
@@ -371,6 +386,7 @@ exec 3<>"/dev/tcp/127.0.0.1/$0" && printf 'GET /healthz HTTP/1.0\r\n\r\n' >&3 &&
 """
 
 
+@with_effect("reads")
 def healthz(machine: str, port: int) -> Probe:
     """Return a probe of a kubelet's answer on its healthzPort, read on the machine once it listens there."""
 
@@ -438,6 +454,7 @@ def _answer(lab: LabHandle, node: str, address: str, source: str) -> str:
         return str(error)
 
 
+@with_effect("reads")
 def file_of(node: str, path: str) -> Probe:
     """Return a probe of a file's content, without surrounding white space; empty if there is no file."""
 
@@ -447,11 +464,13 @@ def file_of(node: str, path: str) -> Probe:
     return Probe(path, node, read)
 
 
+@with_effect("reads")
 def wall_clock(node: str) -> Probe:
     """Return a probe of a node's own clock (whole seconds since 1970)."""
     return Probe("wall clock", node, lambda lab: int(output_of(lab, node, ["date", "+%s"])))
 
 
+@with_effect("reads")
 def dbus_property(node: str, service: str, path: str, interface: str, name: str) -> Probe:
     """Return a probe of a property on the node's system bus; needs the feature `systemd`."""
 
@@ -468,6 +487,7 @@ INHIBITORS = "shutdown inhibitors"
 _LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 
 
+@with_effect("reads")
 def inhibitors(node: str) -> Probe:
     """Return a probe of the shutdown locks, one per line: `what who why mode`; needs `systemd`."""
 
@@ -482,6 +502,7 @@ _UNIT_BYTES = 1024
 """The unit of each figure in /proc/meminfo that is marked kB (proc_meminfo(5))."""
 
 
+@with_effect("reads")
 def meminfo(node: str, name: str) -> Probe:
     """Return a probe of a figure of the node's /proc/meminfo, such as `MemTotal` or `SwapTotal` (bytes)."""
 
@@ -499,6 +520,7 @@ _ANYWHERE = "198.51.100.1"
 """A documentation address (RFC 5737): only the route is looked up, nothing is sent."""
 
 
+@with_effect("reads")
 def source_address(machine: str) -> Probe:
     """Return a probe of the IPv4 address that a machine's kernel chooses for its default route."""
 
@@ -535,6 +557,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Go's name of an architecture, by the kernel's."""
 
 
+@with_effect("reads")
 def machine_facts(node: str) -> Probe:
     """Return a probe of a machine's own facts; needs the feature `systemd`.
 
@@ -577,6 +600,7 @@ _NOT_YET = ("UNKNOWN", "CREATED")
 """States of a task before its process runs."""
 
 
+@with_effect("reads")
 def task_of(node: str, container: str) -> Probe:
     """Return a probe of a container's state in containerd (namespace `k8s.io`), such as `RUNNING`.
 
@@ -599,6 +623,7 @@ def task_of(node: str, container: str) -> Probe:
 SWAP_LIMIT = "memory.swap.max"
 
 
+@with_effect("reads")
 def cgroup_file(pod: Pod, name: str) -> Probe:
     """Return a probe of a cgroup (v2) file of a pod's first container; needs the feature `real-pods`."""
 
@@ -618,11 +643,13 @@ def cgroup_file(pod: Pod, name: str) -> Probe:
     return Probe(name, pod.name, read)
 
 
+@with_effect("reads")
 def swap_limit(pod: Pod) -> Probe:
     """Return a probe of a pod's swap limit in the kernel (bytes, or `max`); needs the feature `real-pods`."""
     return cgroup_file(pod, SWAP_LIMIT)
 
 
+@with_effect("reads")
 def mounted(pod: Pod, volume: str) -> Probe:
     """Return a probe of a volume's mount in a pod: its file system type and options, one per line.
 

@@ -21,8 +21,7 @@ def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: 
     half_s = grace_s / 2
     # The kubelet asks the API server whether the request is allowed, and caches its answer for five minutes.
     sending_health, receiving_health = (
-        actions.send_request("GET", f"/api/v1/nodes/{node}/proxy/healthz", may_fail=True)
-        for node in (sending_blocked, receiving_blocked)
+        actions.read(f"/api/v1/nodes/{node}/proxy/healthz") for node in (sending_blocked, receiving_blocked)
     )
 
     with lab.record():
@@ -46,7 +45,7 @@ def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: 
                 after=sending_fault.injected_at,
             )
             claim("monitoring.one-way-to-apiserver").expect_later(checks.shows(lab.run(sending_health), OK))
-            lab.run(actions.send_request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"))
+            lab.run(actions.delete_pod(pod))
             one_way_from_apiserver.expect(pod.removal, within=windows.up_to(ENDS_S), after=pod.deletion)
             one_way_from_apiserver.never(
                 receiving_blocked.unknown,

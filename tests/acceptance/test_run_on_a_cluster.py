@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeproof.cluster.resources import NAMESPACE, node
+from nodeproof.cluster.resources import NAMESPACE, POD_NAMESPACE, node
+from nodeproof.cluster.workloads import WITNESS_IMAGE
 from nodeproof.existing.abort import Abort, Command
 from nodeproof.existing.conditions import Alerts, Hours
 from nodeproof.existing.connection import connected
@@ -23,7 +24,7 @@ from nodeproof.existing.inventory import read
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
 from nodeproof.faults.fault import succeeds
-from nodeproof.faults.machine import PowerOff
+from nodeproof.faults.machine import Freeze, PowerOff
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import UnitDown
 from nodeproof.labs.client.handle import LabHandle
@@ -62,9 +63,9 @@ CLAIMS = {
     "taints.unreachable-noexecute",
 }
 SCENARIOS = '''
-"""A stopped kubelet, and a partition, which is not for somebody's own cluster."""
+"""A stopped kubelet, and a taint, which is not for somebody's own cluster."""
 
-from nodeproof.scenario import Expectations, Lab, faults, moments, needs, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE
 
 REASON, MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
@@ -95,13 +96,26 @@ def test_stopped_kubelet_is_noticed(lab: Lab, claim: Expectations) -> None:
 
 
 @needs(nodes=2, faulted=1)
-def test_partitioned_node_is_lost(lab: Lab, claim: Expectations) -> None:
-    with lab.record(), lab.inject(faults.partition(lab.target)) as fault:
+def test_tainted_node_is_lost(lab: Lab, claim: Expectations) -> None:
+    with lab.record(), lab.inject(faults.taint(lab.target, "example.com/out", "NoExecute")) as fault:
         claim("partition.terminating").expect(lab.target.unknown, after=fault.injected_at)
 '''
-POWER_SCENARIO = SCENARIOS.replace("unit_down", "power_off").partition("    # The node is Unknown after")[0]
-"""The same for a power cut, without the claim about a stopped kubelet."""
-POWER_CLAIMS = CLAIMS - {"heartbeat.kubelet-stop"}
+LOSS = SCENARIOS.partition("    # The node is Unknown after")[0]
+"""The same without the claim about a stopped kubelet, for other faults by which a node is lost."""
+POWER_SCENARIO, PARTITION_SCENARIO = (LOSS.replace("unit_down", word) for word in ("power_off", "partition"))
+PARTITION_SCENARIO += """
+
+@needs(nodes=2, faulted=1, duration_s="G + 30")
+def test_pod_of_partitioned_node_is_evicted(lab: Lab, claim: Expectations) -> None:
+    node, tolerated_s, unreachable = lab.target, 6, lab.target.taint(UNREACHABLE, "NoExecute")
+    pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))
+    with lab.record(), lab.inject(faults.partition(node)) as fault:
+        lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+        claim("eviction.toleration-seconds-override").expect(
+            pod.deletion, within=windows.toleration(tolerated_s), after=unreachable.added
+        )
+"""
+LOSS_CLAIMS = CLAIMS - {"heartbeat.kubelet-stop"}
 INPUTS = f"ls {STATE_FOLDER}/nodeproof-heal-* 2>/dev/null || :"
 
 
@@ -285,11 +299,77 @@ def test_power_cut_by_the_driver_of_another_package_is_judged_and_healed(
     folder = the_run(tmp_path)
     assert folder is not None
     verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    assert verdicts == dict.fromkeys(POWER_CLAIMS, ("conforms", None))
+    assert verdicts == dict.fromkeys(LOSS_CLAIMS, ("conforms", None))
     assert steps(folder)[-1] == "closed"
     assert stranger.fleet.machine(target).boot_id() != before
     assert open_faults(stranger) == []
     assert left_on(stranger, host) == []
+
+
+@pytest.fixture
+def partition_inventory(inventory: str, stranger: LabHandle, tmp_path: Path) -> str:
+    """Allow a partition of the first node, and pods; mark it and the second one."""
+    names = sorted(stranger.fleet.node_names())
+    (tmp_path / "test_cluster.py").write_text(PARTITION_SCENARIO)
+    nodes = {name: {"may": ["partition"]} for name in names[:2]}
+    add_to(tmp_path / inventory, {"nodes": nodes, "pods": {"image": WITNESS_IMAGE}})
+    mark(inventory, names[:2], tmp_path)
+    return inventory
+
+
+def tables_on(lab: LabHandle, name: str) -> list[str]:
+    """Return the tables of faults in the firewall of a node."""
+    return Partition.ids_on(lab.fleet.machine(name))
+
+
+def has_pods_namespace(lab: LabHandle) -> bool:
+    namespaces = lab.cluster.api.get("/api/v1/namespaces")["items"]
+    return POD_NAMESPACE in {entry["metadata"]["name"] for entry in namespaces}
+
+
+def test_partitions_are_judged_and_healed(
+    stranger: LabHandle, partition_inventory: str, tmp_path: Path
+) -> None:
+    run = ("run", "--cluster", partition_inventory, "--no-site", "test_cluster.py")
+    process = nodeproof(*run, cwd=tmp_path, timeout_s=2 * RUN_TIMEOUT_S)
+    assert process.status == 0, process
+    folder = the_run(tmp_path)
+    assert folder is not None
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
+    claims = {*LOSS_CLAIMS, "eviction.toleration-seconds-override"}
+    assert verdicts == dict.fromkeys(claims, ("conforms", None))
+    assert steps(folder)[-1] == "closed"
+    assert not has_pods_namespace(stranger)
+    target = min(stranger.fleet.node_names())
+    assert open_faults(stranger) == []
+    assert timers_on(stranger, target) == tables_on(stranger, target) == []
+
+
+@pytest.mark.night("CI has the timer of another fault: test_switch_host_restores_the_power_of_a_killed_run")
+def test_node_ends_the_partition_of_a_killed_run(
+    stranger: LabHandle, partition_inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    target, log = min(stranger.fleet.node_names()), tmp_path / "log"
+    run = ("run", "--cluster", partition_inventory, "--no-site", "test_cluster.py", "-k", "pod")
+    child = start(*run, cwd=tmp_path, log=log)
+    try:
+        folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
+        assert folder is not None
+        assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
+    finally:
+        child.kill()
+        child.wait(timeout=ENDED_TIMEOUT_S)
+    machine = stranger.fleet.machine(target)
+    assert not machine.reaches_control_plane()
+    assert eventually(lambda: tables_on(stranger, target) == [], FIRES_TIMEOUT_S)
+    assert machine.reaches_control_plane()
+    assert has_pods_namespace(stranger)
+    process = nodeproof("heal", "--cluster", partition_inventory, cwd=tmp_path)
+    assert process.status == 0, process
+    assert open_faults(stranger) == []
+    assert not has_pods_namespace(stranger)
+    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
 def killed_with_power_off(stranger: LabHandle, inventory: str, folder: Path) -> Timer:
@@ -412,9 +492,10 @@ def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tm
         refused: dict[str, tuple[Fault, Declared]] = {
             "its mark expires": (fault, Declared([target], lasts_s=90)),
             "it is not marked": (UnitDown(unmarked), Declared([unmarked])),
-            "no fault for somebody's own cluster": (Partition(target), Declared([target])),
+            "no fault for somebody's own cluster": (Freeze(target), Declared([target])),
+            "the inventory does not allow partition": (Partition(target), Declared([target])),
             "the inventory does not allow power-off": (PowerOff(target), Declared([target])),
-            "only kubelet.service": (UnitDown(target, "containerd.service"), Declared([target])),
+            "unit-down with unit is no fault": (UnitDown(target, "containerd.service"), Declared([target])),
         }
         for reason, (refused_fault, declared) in refused.items():
             with pytest.raises(Refused, match=reason):

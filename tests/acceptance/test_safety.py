@@ -130,7 +130,7 @@ def test_second_interrupt_during_a_heal_waits_for_it(lab: LabHandle, small: str,
     child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
     try:
         assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
-        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_address))
+        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
         child.send_signal(signal.SIGINT)
         assert eventually(lambda: "healing" in steps(run), PHASE_TIMEOUT_S), log.read_text()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
@@ -159,7 +159,7 @@ def test_interrupted_unproven_heal_names_the_fault_and_its_switch(
     child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
     try:
         assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
-        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_address))
+        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
         child.send_signal(signal.SIGINT)
         status = child.wait(timeout=ENDS_TIMEOUT_S)
     finally:
@@ -330,7 +330,7 @@ def _load(lab: LabHandle, node: str, script: str) -> None:
 
 
 def _api(cluster: Cluster) -> str:
-    return cluster.lab.fleet.machine(cluster.target).control_plane_address
+    return cluster.lab.fleet.machine(cluster.target).control_plane_addresses[0]
 
 
 def _entries(run: Path) -> Sequence[Entry]:

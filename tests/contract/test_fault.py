@@ -226,7 +226,7 @@ def test_new_connections_are_cut_by_direction(cut: Partition, machine: Machine) 
 
 def test_rejecting_partition_refuses_at_once(machine: Machine) -> None:
     fault = FAULTS["partition-rejects"](machine.name)
-    dial = f"exec 3<>/dev/tcp/{machine.control_plane_address}/{API_PORT}"
+    dial = f"exec 3<>/dev/tcp/{machine.control_plane_addresses[0]}/{API_PORT}"
     inject(fault, machine)
     try:
         process = machine.run(["timeout", "5", "bash", "-c", dial], timeout_s=COMMAND_TIMEOUT_S)
@@ -244,7 +244,7 @@ def test_established_connections_are_cut_by_direction(
     assert _answers(to_kubelet)
     marker = f"/run/nodeproof-{cut.id}"
     ask_api = (
-        f"exec 3<>/dev/tcp/{machine.control_plane_address}/{API_PORT}; touch {marker}; "
+        f"exec 3<>/dev/tcp/{machine.control_plane_addresses[0]}/{API_PORT}; touch {marker}; "
         f"until [ ! -e {marker} ]; do sleep 0.05; done; "
         f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3; timeout {ANSWER_TIMEOUT_S} head -c 4 <&3"
     )

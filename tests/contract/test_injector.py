@@ -81,7 +81,7 @@ def own(lab: LabHandle, tmp_path: Path) -> Injector:
 @pytest.fixture
 def foreign_table(machine: Machine) -> Iterator[None]:
     """Add a foreign nft table that cuts the node like a partition, independent of our healing."""
-    rule = f"ip saddr {machine.control_plane_address} drop"
+    rule = f"ip saddr {machine.control_plane_addresses[0]} drop"
     script = "add table inet rival\nadd chain inet rival in { type filter hook input priority 0; }\n"
     load = ["nft", "-f", "-"]
     machine.run(load, timeout_s=COMMAND_TIMEOUT_S, stdin=f"{script}add rule inet rival in {rule}\n")

@@ -99,7 +99,7 @@ def as_kubelet(kind: Kind, lab: LabHandle, name: str, *arguments: str) -> Mappin
     argv = [
         str(lab.components.path("kubectl")),
         "--kubeconfig=/dev/null",
-        f"--server=https://{lab.fleet.machine(name).control_plane_address}:6443",
+        f"--server=https://{lab.fleet.machine(name).control_plane_addresses[0]}:6443",
         f"--certificate-authority={files / 'ca.crt'}",
         f"--client-certificate={files / 'kubelet.crt'}",
         f"--client-key={files / 'kubelet.key'}",
@@ -422,9 +422,9 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: LabHandle, joined: str) ->
 
 def test_labs_with_the_same_addresses_are_isolated(lab: LabHandle, node: str, second: LabHandle) -> None:
     ours, theirs = lab.fleet.machine(node), second.fleet.machine(node)
-    assert (ours.data_address, ours.control_plane_address) == (
+    assert (ours.data_address, ours.control_plane_addresses) == (
         theirs.data_address,
-        theirs.control_plane_address,
+        theirs.control_plane_addresses,
     )
 
     identity = [

@@ -104,7 +104,7 @@ def test_machine_with_another_host_key_is_refused(
         info.name,
         info.control_address,
         info.data_address,
-        machine.control_plane_address,
+        machine.control_plane_addresses[0],
         lab.dir / "pki" / "ssh",
         other_key,
     )

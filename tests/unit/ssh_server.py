@@ -125,7 +125,14 @@ def ssh_server(host_key: Key, client_key: Key, environment: Mapping[str, str]) -
         transport.close()
 
 
-_SUDO = '#!/bin/sh\n[ "$1 $2" = "-n --" ] || exit 9\nshift 2\nNODEPROOF_TEST_UID=0 exec "$@"\n'
+CONNECTION = "192.0.2.7 50000 192.0.2.8 22"
+"""What the node shows of the connection to it."""
+_SUDO = """#!/bin/sh
+[ "$1 $2" = "-n --" ] || exit 9
+shift 2
+unset SSH_CONNECTION
+NODEPROOF_TEST_UID=0 exec "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,10 @@ def serving_hosts(folder: Path) -> Iterator[Hosts]:
     client_key = paramiko.ECDSAKey.generate()
     client_key.write_private_key_file(str(folder / "key"))
     (folder / "bin").mkdir()
-    environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    environment = {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "SSH_CONNECTION": CONNECTION,
+    }
     with (
         ssh_server(paramiko.RSAKey.generate(2048), client_key, environment) as node,
         ssh_server(paramiko.ECDSAKey.generate(), client_key, environment) as jump,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,18 +19,23 @@ from infra.csi.table import Table
 from nodeproof import actions as node_actions
 from nodeproof.actions import (
     OVER_S,
+    Action,
     ActionContext,
+    create_node,
+    delete_pod,
     kubectl,
+    run_pod,
     set_cloud_addresses,
     set_cloud_answers,
     wait_podgc_quarantine,
 )
-from nodeproof.cluster.workloads import pod_spec
+from nodeproof.cluster.workloads import Pod, PodSettings, pod_spec
 from nodeproof.faults.providers import Cloud, Volumes, attachment, handle
 from nodeproof.labs.client.handle import _kubelet_settings
+from nodeproof.labs.kinds import EXISTING
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
 from nodeproof.model.history import Entry, History, parse_time
-from nodeproof.model.needs import CLOUD
+from nodeproof.model.needs import CLOUD, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount
@@ -43,8 +49,10 @@ from nodeproof.probes import (
     parse_values,
     sections,
     swap_of,
+    wall_clock,
 )
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
+from nodeproof.scenario.lab import Lab
 from nodeproof.sources import Call, cloud_calls
 from tests.fakes import FakeMachine, fake_lab
 
@@ -84,6 +92,27 @@ def test_command_that_may_show_a_secret_is_refused(arguments: str) -> None:
 )  # fmt: skip
 def test_other_commands_are_carried_out(arguments: str) -> None:
     assert kubectl(*arguments.split()).text == f"kubectl {arguments}"
+
+
+# Actions and probes on somebody's own cluster
+
+
+def test_owner_of_a_cluster_allows_pods_on_marked_nodes_and_no_other_action(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"kind": EXISTING, "name": "own", "cluster.api": None}
+    own["usable_nodes"] = lambda: ["node-1"]
+    marked = {"fleet.node_names": lambda: ["node-1"], "pods": PodSettings("pods", "busybox", True)}
+    refused: list[tuple[str, dict[str, Any], Action[Any]]] = [
+        ("this action is not allowed", marked, create_node("node-9")),
+        ("no pods are allowed", {"pods": None}, run_pod(on="node-1")),
+        ("node-2 is not marked", marked, run_pod(on="node-2")),
+        ("not in the namespace", marked, delete_pod(Pod("kube-system", "coredns", "node-1"))),
+    ]
+    for reason, parts, action in refused:
+        stage = Lab(fake_lab(own | parts), tmp_path, Needs(faulted=1), nullcontext)
+        with pytest.raises(Problem, match=reason):
+            stage.run(action)
+    with pytest.raises(Problem, match="node-2 is not marked"):
+        wall_clock("node-2").read(fake_lab(own | marked))
 
 
 # The earliest start of a Node's deletion, given an earlier quarantine

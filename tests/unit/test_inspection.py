@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof.existing import inspection
-from nodeproof.existing.inspection import NEEDS, OWN_KERNEL, SYSTEMD, Inspection
+from nodeproof.existing.inspection import NEEDS, OWN_KERNEL, SSH_PEER, SYSTEMD, Inspection
 from nodeproof.faults import FAULTS
 from nodeproof.faults.units import KUBELET
 from tests.unit.ssh_server import Hosts
@@ -16,7 +16,7 @@ from tests.unit.test_impact import member
 from tests.unit.test_marks import INVENTORY, NAME
 
 NODE = member(status={"nodeInfo": {"machineID": "machine-1", "bootID": "boot-1"}})
-COMPLETE = Inspection("machine-1", "boot-1", frozenset({SYSTEMD, KUBELET, "nft"}))
+COMPLETE = Inspection("machine-1", "boot-1", frozenset({SYSTEMD, KUBELET, *NEEDS["partition"]}))
 REFUSED: dict[str, tuple[str, Inspection | str, str]] = {
     "no answer": ("partition", "worker-7: ssh: refused", "does not answer as root over SSH: worker-7: ssh"),
     "another machine": ("partition", replace(COMPLETE, machine_id="machine-2"), "another machine id"),
@@ -34,7 +34,12 @@ REFUSED: dict[str, tuple[str, Inspection | str, str]] = {
     ),
     "container": ("clock", COMPLETE, "no kernel of its own"),
     "settings elsewhere": ("kubelet-settings", COMPLETE, "no /etc/kubernetes/kubelet.json"),
-    "no program": ("partition", replace(COMPLETE, provides=frozenset({SYSTEMD})), "has no nft"),
+    "no program": ("partition", replace(COMPLETE, provides=frozenset({SYSTEMD})), "no nft"),
+    "unknown SSH client": (
+        "partition",
+        replace(COMPLETE, provides=COMPLETE.provides - {SSH_PEER}),
+        "no address of the SSH client",
+    ),
 }
 
 
@@ -67,7 +72,16 @@ def test_facts_are_read_as_root(hosts: Hosts) -> None:
     assert isinstance(facts, Inspection)
     assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert facts.machine_id == Path("/etc/machine-id").read_text().strip()
-    assert {"nft", KUBELET, OWN_KERNEL} <= facts.provides
+    assert {"nft", KUBELET, OWN_KERNEL, SSH_PEER} <= facts.provides
+
+
+@pytest.mark.parametrize("connection", ["", "UNKNOWN 65535 UNKNOWN 65535"])
+def test_ssh_client_without_an_address_is_noticed(hosts: Hosts, connection: str) -> None:
+    hosts.program("env", f'#!/bin/sh\nshift\nSSH_CONNECTION="{connection}" exec "$@"\n')
+    with hosts.shell(hosts.node.known_host) as shell:
+        facts = inspection.inspect_host(shell)
+    assert isinstance(facts, Inspection)
+    assert SSH_PEER not in facts.provides
 
 
 def test_machine_that_does_not_answer_is_a_reason(hosts: Hosts) -> None:

@@ -62,6 +62,7 @@ hours: {{zone: Europe/Berlin, days: [Tue, Wed], from: 09:00, to: 16:30}}
 alerts:
   alertmanager: https://alerts.example
   match: ['severity=~"critical|page"', alertname != Watchdog]
+pods: {{image: "registry.example:5000/base/busybox:1.37@sha256:0af1"}}
 """
 Parse = Callable[[str], Inventory]
 
@@ -103,6 +104,7 @@ def test_valid_inventory_is_read(parse: Parse, tmp_path: Path) -> None:
     assert content.hours == Hours("Europe/Berlin", ("Tue", "Wed"), "09:00", "16:30")
     matchers = (Matcher("severity", "=~", "critical|page"), Matcher("alertname", "!=", "Watchdog"))
     assert content.alerts == Alerts("alertmanager", "https://alerts.example", matchers, timeout_s=3)
+    assert content.pod_image == "registry.example:5000/base/busybox:1.37@sha256:0af1"
 
 
 def test_kubeconfig_and_hosts_may_be_left_out(parse: Parse) -> None:
@@ -116,10 +118,12 @@ def test_guards_may_be_left_out(parse: Parse) -> None:
     content = parse(VALID[: VALID.index("abort:")])
     assert (content.abort, content.hours, content.alerts) == (Abort(), None, None)
     assert content.abort_reasons() == []
+    assert content.pod_image == ""
     content.check_run(datetime.now(UTC))
 
 
 BAD = [
+    ("busybox:1.37@", "busy box@", "an image that the nodes have or can pull", 43),
     (f"uid: {UID}", "uid: other", "UID of namespace kube-system", 4),
     ("context: prod-eu", "context: 7", "a text", 3),
     ("  context: prod-eu\n", "", "'context' is a required property", 2),

@@ -12,7 +12,7 @@ import pytest
 
 from nodeproof.machines.machine import MachineError
 from nodeproof.machines.openssh import OpenSsh
-from tests.unit.ssh_server import Hosts, SshServer
+from tests.unit.ssh_server import CONNECTION, Hosts, SshServer
 
 TIMEOUT_S = 20.0
 NO_SUDO = "#!/bin/sh\necho sudo: a password is required >&2\nexit 1\n"
@@ -39,6 +39,10 @@ def test_arguments_and_stdin_arrive_unchanged(shell: OpenSsh) -> None:
 
 def test_user_other_than_root_runs_commands_by_sudo(shell: OpenSsh) -> None:
     assert shell.run(["id", "-u"], timeout_s=TIMEOUT_S).stdout == "0\n"
+
+
+def test_root_sees_where_ssh_comes_from(shell: OpenSsh) -> None:
+    assert shell.run(["sh", "-c", 'echo "$SSH_CONNECTION"'], timeout_s=TIMEOUT_S).stdout == f"{CONNECTION}\n"
 
 
 def test_root_needs_no_sudo(hosts: Hosts, shell: OpenSsh) -> None:

@@ -1,8 +1,10 @@
-"""Nodes of an own cluster: what answers of the API server show of a kubelet, and nodes that are gone."""
+"""Nodes of an own cluster: what shows a kubelet, where the API is, and nodes that are gone."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -10,10 +12,12 @@ import pytest
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.existing.power import OwnCommand, Power
+from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import UnitDown
 from nodeproof.labs.kinds.existing.machine import ClusterMachine
 from nodeproof.machines.machine import MachineError, Shell
 from nodeproof.machines.openssh import OpenSsh
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.safety.deadman import Timers
 from tests.unit.ssh_server import Hosts
@@ -42,7 +46,7 @@ def machine(
     power: Power | None = None,
 ) -> ClusterMachine:
     api = cast(Api, Answers(status, message, paths))
-    return ClusterMachine(ssh, api, "10.0.0.7", ("10.0.0.1", 6443), power)
+    return ClusterMachine(ssh, api, "10.0.0.7", power)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,87 @@ def test_power_is_back_once_the_machine_answers(hosts: Hosts) -> None:
         assert not worker.answers_on_control()
         worker.power("on")
         assert worker.answers_on_control()
+
+
+class Endpoints:
+    """An API of two API servers, one of which also has an IPv6 address."""
+
+    def get(self, path: str, _query: object) -> Json:
+        assert path.endswith("/namespaces/default/endpointslices")
+        slices = (["10.0.0.1", "10.0.0.2"], ["fd00::1"])
+        endpoints = ([{"addresses": [address]} for address in addresses] for addresses in slices)
+        return {"items": [{"endpoints": entries, "ports": [{"port": 6443}]} for entries in endpoints]}
+
+
+@pytest.fixture
+def kubelet(hosts: Hosts) -> Iterator[Callable[..., ClusterMachine]]:
+    """Return a function that starts a kubelet of the node with these arguments, and returns the node."""
+    with ExitStack() as stack:
+
+        def started(*arguments: str) -> ClusterMachine:
+            argv = ["sh", "-c", "read -r _; :", "kubelet", *arguments]
+            process = stack.enter_context(subprocess.Popen(argv, stdin=subprocess.PIPE))
+            hosts.program("ss", f"#!/bin/sh\necho 'users:((\"kubelet\",pid={process.pid},fd=9))'\n")
+            shell = stack.enter_context(hosts.shell(hosts.node.known_host))
+            return ClusterMachine(shell, cast(Api, Endpoints()), "10.0.0.7")
+
+        yield started
+
+
+SERVERS = ["10.0.0.1", "10.0.0.2", "fd00::1"]
+KUBECONFIGS: Mapping[str, tuple[str, list[str]]] = {
+    "kubeadm": ("clusters:\n- cluster:\n    server: https://api.example:6443\n", ["10.0.0.9", "fd00::9"]),
+    "JSON": ('{"clusters": [{"cluster": {"server": "https://10.0.0.5:6443", "x": 1}}]}', ["10.0.0.5"]),
+    "port of HTTPS": ('server: "https://10.0.0.5"\n', ["10.0.0.5"]),
+    "IPv6": ("server: 'https://[fd00::5]:6443'\n", ["fd00::5"]),
+    "one of the endpoints": ("server: https://10.0.0.2:6443\n", []),
+    "balancer of the node": ("server: https://127.0.0.1:6444\n", []),
+}
+GETENT = """#!/bin/sh
+[ "$1" = ahosts ] || exit 1
+case $2 in
+    api.example) echo '10.0.0.9 STREAM api'; echo '10.0.0.9 DGRAM'; echo 'fd00::9 STREAM' ;;
+    *example*) exit 2 ;;
+    *) echo "$2 STREAM" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("kubeconfig", "own"), KUBECONFIGS.values(), ids=list(KUBECONFIGS))
+@pytest.mark.parametrize("flag", ["--kubeconfig={}", "--kubeconfig {}"], ids=["one word", "two words"])
+def test_api_is_at_all_endpoints_and_at_the_server_of_the_kubelet(
+    hosts: Hosts, kubelet: Callable[..., ClusterMachine], kubeconfig: str, own: list[str], flag: str
+) -> None:
+    (hosts.folder / "kubeconfig").write_text(kubeconfig)
+    hosts.program("getent", GETENT)
+    worker = kubelet("--v=2", *flag.format(hosts.folder / "kubeconfig").split())
+    assert set(worker.control_plane_addresses) == {*SERVERS, *own}
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "reason"),
+    [
+        ("", "no server in the kubeconfig of its kubelet"),
+        ("server: https://b.example", "no address of b.exa"),
+    ],
+)
+def test_unknown_server_of_the_kubelet_keeps_a_node_from_being_partitioned(
+    hosts: Hosts, kubelet: Callable[..., ClusterMachine], kubeconfig: str, reason: str
+) -> None:
+    (hosts.folder / "kubeconfig").write_text(kubeconfig)
+    hosts.program("getent", GETENT)
+    worker = kubelet(f"--kubeconfig={hosts.folder / 'kubeconfig'}")
+    with pytest.raises(MachineError, match=reason):
+        Partition(worker.name).available(worker)
+
+
+def test_node_with_an_api_server_is_not_partitioned(
+    hosts: Hosts, kubelet: Callable[..., ClusterMachine]
+) -> None:
+    (hosts.folder / "kubeconfig").write_text("server: https://10.0.0.7:6443")
+    hosts.program("getent", GETENT)
+    worker = kubelet(f"--kubeconfig={hosts.folder / 'kubeconfig'}")
+    assert "runs an API server itself" in Partition(worker.name).available(worker)
 
 
 def test_timer_of_a_node_that_is_gone_blocks_no_other() -> None:

@@ -43,6 +43,7 @@ from nodeproof.scenario import (
     faults,
     kubelet_settings,
     needs,
+    probes,
     standing,
     swap,
     volumes,
@@ -52,7 +53,7 @@ from nodeproof.scenario import (
 )
 from nodeproof.scenario import swap as paging
 from nodeproof.scenario.lab import Expectation, Node, check_not_due, check_still_to_come
-from nodeproof.scenario.sources import audit
+from nodeproof.scenario.sources import Journal, audit
 from nodeproof.session import markers
 from nodeproof.session.judging import close
 from nodeproof.session.markers import claim_ids
@@ -574,16 +575,39 @@ def cuts_power(lab: Lab) -> None:
     lab.inject(faults.power_off(lab.target))
 
 
-@needs(faulted=1)
+@needs(faulted=1, features=("systemd", "real-pods"))
 def cuts(lab: Lab) -> None:
-    lab.inject(faults.partition(lab.target))
+    lab.inject(faults.partition(lab.target, "node-to-api", answer="reject"))
+
+
+@needs(faulted=1)
+def taints(lab: Lab) -> None:
+    lab.inject(faults.taint(lab.target, "example.com/out", "NoExecute"))
+
+
+@needs(faulted=1)
+def stops_runtime(lab: Lab) -> None:
+    lab.inject(faults.unit_down(lab.target, "containerd.service"))
 
 
 def acts(lab: Lab) -> None:
+    lab.run(actions.create_node("node-9"))
+
+
+def runs_pod(lab: Lab) -> None:
     lab.run(actions.run_pod(on=lab.target))
 
 
 def reads(lab: Lab) -> None:
+    lab.observe(probes.field_of("/api/v1/nodes", "kind"))
+    lab.collect(Journal(lab.target, probes.STATUS))
+
+
+def runs_kubectl(lab: Lab) -> None:
+    lab.observe(probes.described(lab.target))
+
+
+def reads_audit_log(lab: Lab) -> None:
     lab.collect(audit(verb="create"))
 
 
@@ -596,13 +620,18 @@ def harms_etcd(lab: Lab) -> None: ...
     [
         (stops_kubelet, ""),
         (cuts_power, ""),
-        (cuts, "partition"),
-        (acts, "actions.run_pod"),
-        (reads, "audit"),
+        (cuts, ""),
+        (taints, "taint"),
+        (stops_runtime, "unit_down with unit"),
+        (acts, "actions.create_node"),
+        (runs_pod, ""),
+        (reads, ""),
+        (runs_kubectl, "probes.described"),
+        (reads_audit_log, "audit"),
         (harms_etcd, "etcd"),
     ],
 )
-def test_own_cluster_lacks_all_but_its_faults(
+def test_own_cluster_lacks_all_that_its_owner_does_not_allow(
     request: pytest.FixtureRequest, scenario: Callable[[Lab], None], used: str
 ) -> None:
     of_function = item(request, scenario)
@@ -610,6 +639,13 @@ def test_own_cluster_lacks_all_but_its_faults(
     missing = markers.why_unprovable(of_function, options)
     reason = f"it uses {used}, which is not allowed on somebody's own cluster"
     assert missing == (("lab-lacks", reason) if used else None)
+
+
+def test_pods_on_own_cluster_need_an_image(request: pytest.FixtureRequest) -> None:
+    options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing", runs_pods=False)
+    reason = ("lab-lacks", "it runs pods: name their image in the inventory's key `pods`")
+    assert markers.why_unprovable(item(request, runs_pod), options) == reason
+    assert markers.why_unprovable(item(request, reads), options) is None
 
 
 @needs(components=("control-plane",), control_planes=3)

@@ -33,7 +33,7 @@ from nodeproof.root import root_prefix
 from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import nodeproof, steps, the_run
 from tests.acceptance.test_own_cluster import FUTURE
-from tests.acceptance.test_run_on_a_cluster import CLAIMS, POWER_CLAIMS, POWER_SCENARIO, SCENARIOS
+from tests.acceptance.test_run_on_a_cluster import CLAIMS, LOSS_CLAIMS, POWER_SCENARIO, SCENARIOS
 
 Json = Any
 SERVE_TIMEOUT_S, RUN_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 900.0, 300.0
@@ -174,7 +174,7 @@ def test_power_cut_is_judged_and_healed(
         }
         mark_for(lab, kubeconfig, tmp_path, entries)
         before = lab.fleet.machine(target).boot_id()
-        check_run(lab, tmp_path, POWER_SCENARIO, POWER_CLAIMS)
+        check_run(lab, tmp_path, POWER_SCENARIO, LOSS_CLAIMS)
     assert lab.fleet.machine(target).boot_id() != before
 
 

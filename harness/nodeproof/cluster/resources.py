@@ -10,6 +10,9 @@ from nodeproof.model.pattern import Json
 
 NAMESPACE = "nodeproof"
 """The namespace of everything that the harness creates in a cluster, except for its sentinel Lease."""
+POD_NAMESPACE = "nodeproof-pods"
+"""The namespace of scenarios' pods on somebody's own cluster, which a run creates and removes."""
+OWN_NAMESPACES = (NAMESPACE, POD_NAMESPACE)
 AUDIT_MARK = "nodeproof"
 """A query parameter that identifies our requests in the audit log; the API server ignores it."""
 WATCHED = {
@@ -150,7 +153,7 @@ def recorded(resource: str, obj: Mapping[str, Json]) -> Mapping[str, Json]:
     of others do not belong in a report.
     """
     namespace = obj["metadata"]["name"] if resource == "namespaces" else obj["metadata"].get("namespace")
-    if namespace == NAMESPACE or resource in _WITHOUT_SECRETS:
+    if namespace in OWN_NAMESPACES or resource in _WITHOUT_SECRETS:
         return obj
     if obj.get("involvedObject", {}).get("kind") == "Node":
         return obj

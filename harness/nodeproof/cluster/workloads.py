@@ -115,6 +115,38 @@ class Pod:
         return moments.became("pods", self.name, pattern, self.namespace)
 
 
+@dataclass(frozen=True)
+class PodSettings:
+    """Where the pods of scenarios are, and the image that they run.
+
+    Restricted pods run as on somebody's own cluster: they meet the Pod Security Standard `restricted`, and
+    any image with a shell will do.
+    """
+
+    namespace: str = NAMESPACE
+    image: str = IMAGE
+    is_restricted: bool = False
+
+    def apply_to(self, spec: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Return the spec of a pod with these settings."""
+        if not self.is_restricted:
+            return spec
+        container = {
+            "image": self.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": _script(_IDLE),
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+        security = {"runAsNonRoot": True, "runAsUser": _NOBODY, "seccompProfile": {"type": "RuntimeDefault"}}
+        containers = [{**own, **container} for own in spec["containers"]]
+        return {**spec, "containers": containers, "securityContext": security}
+
+
+LAB_PODS = PodSettings()
+_IDLE = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+_NOBODY = 65534
+
+
 def prepare(api: Api) -> None:
     """Create the namespace, its service account and the sentinels. Raises ApiError."""
     core = "/api/v1/namespaces"
@@ -150,10 +182,15 @@ def manifest(of: Pod, requests: Mapping[str, str]) -> str:
 
 
 def run_pod(
-    api: Api, node_name: str, tolerations: Sequence[Json] = (), timeout_s: float = POD_TIMEOUT_S
+    api: Api,
+    node_name: str,
+    tolerations: Sequence[Json] = (),
+    timeout_s: float = POD_TIMEOUT_S,
+    settings: PodSettings = LAB_PODS,
 ) -> Pod:
     """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
-    pod = create_pod(api, node_name, tolerations)
+    spec = {**pod_spec({"nodeName": node_name}), "tolerations": list(tolerations)}
+    pod = start_pod(api, node_name, spec, settings)
     wait_running(api, pod, timeout_s)
     return pod
 
@@ -189,10 +226,11 @@ def create_pod(
     return start_pod(api, node_name, spec)
 
 
-def start_pod(api: Api, node_name: str, spec: Json) -> Pod:
+def start_pod(api: Api, node_name: str, spec: Json, settings: PodSettings = LAB_PODS) -> Pod:
     """Create a pod with this spec and a unique name. Raises ApiError."""
-    pod = Pod(NAMESPACE, f"probe-{uuid.uuid4().hex[:8]}", node_name)
-    api.create(pods(NAMESPACE), {"metadata": {"name": pod.name, "namespace": NAMESPACE}, "spec": spec})
+    pod = Pod(settings.namespace, f"probe-{uuid.uuid4().hex[:8]}", node_name)
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    api.create(pods(pod.namespace), {"metadata": metadata, "spec": settings.apply_to(spec)})
     return pod
 
 

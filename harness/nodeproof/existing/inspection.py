@@ -20,6 +20,7 @@ from nodeproof.existing.inventory import AnsibleHosts, Inventory
 from nodeproof.existing.power import LOCAL
 from nodeproof.faults.fault import FIRST_PID_NAMESPACE
 from nodeproof.faults.machine import PowerOff
+from nodeproof.faults.partition import SSH_CONNECTION
 from nodeproof.faults.settings import SETTINGS_FILE
 from nodeproof.faults.units import KUBELET
 from nodeproof.machines.machine import MachineError, checked
@@ -93,23 +94,28 @@ def _options(hosts: AnsibleHosts, name: str, variables: Mapping[str, Json]) -> s
 
 _TIMEOUT_S = 20.0
 _WORKERS = 4
-SYSTEMD, OWN_KERNEL = "systemd", "own-kernel"
+SYSTEMD, OWN_KERNEL, SSH_PEER = "systemd", "own-kernel", "ssh-peer"
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "called-off-shutdown": ("busctl", "systemd-inhibit", KUBELET),
     "clock": (OWN_KERNEL,),
     "kubelet-settings": (KUBELET, SETTINGS_FILE),
     "link-down": ("ip",),
-    "partition": ("nft",),
+    "partition": ("bash", "getent", "nft", "ss", SSH_PEER),
     "swap": ("fallocate", "mkswap", "swapoff", "swapon", OWN_KERNEL),
     "unit-down": (KUBELET,),
 }
-"""What faults need of a machine besides systemd: programs, active units, files, a kernel of its own."""
-_PHRASES = {KUBELET: f"active {KUBELET}", OWN_KERNEL: "kernel of its own"}
+"""What faults need of a machine besides systemd: programs, active units, files, or what has a name above."""
+_PHRASES = {
+    KUBELET: f"active {KUBELET}",
+    OWN_KERNEL: "kernel of its own",
+    SSH_PEER: "address of the SSH client in SSH_CONNECTION",
+}
 _FACTS = f"""
 cat /etc/machine-id && cat /proc/sys/kernel/random/boot_id || exit 1
 for need; do
     case $need in
         {SYSTEMD}) [ -d /run/systemd/system ] && systemd-run --expand-environment=no --version ;;
+        {SSH_PEER}) echo "$SSH_CONNECTION" | grep -Ex '{SSH_CONNECTION}' ;;
         {OWN_KERNEL}) [ "$(readlink /proc/1/ns/pid)" = '{FIRST_PID_NAMESPACE}' ] ;;
         *.service) systemctl is-active "$need" ;;
         /*) [ -e "$need" ] ;;

@@ -89,6 +89,8 @@ class Inventory:
     abort: Abort = field(default_factory=Abort)
     hours: Hours | None = None
     alerts: Alerts | None = None
+    pod_image: str = ""
+    """The image of scenarios' pods; empty if there may be none."""
 
     def check_run(self, now: datetime) -> None:
         """Check that a run may begin now. Raises Problem with one line for all reasons."""
@@ -257,6 +259,7 @@ def _inventory(content: Json, path: Path) -> Inventory:
         abort.parse(content.get("abort")),
         conditions.parse_hours(content.get("hours")),
         conditions.parse_alerts(content.get("alerts")),
+        content.get("pods", {}).get("image", ""),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodeproof import terminal
 from nodeproof.cluster.api import Api, ApiError
-from nodeproof.cluster.resources import NAMESPACE, WATCHED, pod
+from nodeproof.cluster.resources import OWN_NAMESPACES, WATCHED, pod
 from nodeproof.existing import impact, inspection
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.impact import Impact, State, full_name
@@ -62,7 +62,7 @@ def read_state(cluster: ConnectedCluster) -> State:
     """
     api, listed, nodes = cluster.api, cluster.inventory.nodes, cluster.nodes()
     pods = [entry for name in listed if name in nodes for entry in _pods_on(api, name)]
-    pods = [entry for entry in pods if entry["metadata"]["namespace"] != NAMESPACE]
+    pods = [entry for entry in pods if entry["metadata"]["namespace"] not in OWN_NAMESPACES]
     hit = {
         full_name(entry): entry
         for name, node in listed.items()

@@ -52,11 +52,14 @@ class FencedShell:
     def __init__(self, machine: Shell, fault_id: str) -> None:
         self.name = machine.name
         self.data_address = machine.data_address
-        self.control_plane_address = machine.control_plane_address
         self.state_folder = machine.state_folder
         self._machine = machine
         self._fault_id = fault_id
         self._running: list[str] = []
+
+    @property
+    def control_plane_addresses(self) -> Sequence[str]:
+        return self._machine.control_plane_addresses
 
     @property
     def has_ended(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, is_connected
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, is_connected, output_of
 from nodeproof.machines.machine import CONTROL_PLANE, Machine, Shell, checked
 from nodeproof.model.cluster import PLANE_BRIDGE
 
@@ -18,6 +18,11 @@ _ANSWERS: Mapping[Answer, Sequence[str]] = {
     "drop": ("{match} drop",),
     "reject": ("meta l4proto tcp {match} reject with tcp reset", "{match} reject"),
 }
+SSH_CONNECTION = r"([0-9a-f.:]+)(%[^ ]+)? [0-9]+ [^ ]+ ([0-9]+)"
+"""A peer that has an address, in the variable of this name (sshd(8)): its address and port, then ours.
+
+Each command may have a connection of its own, from another port of the peer.
+"""
 _DIAL_TIMEOUT_S = 0.4
 # Dial all at once; a refusal is an answer. Silence is the status of a timeout, or no route.
 _SILENT = f"""
@@ -73,6 +78,8 @@ class TableFault(Fault):
 class Partition(TableFault):
     """Cut between `node` and the control plane, by an nftables table of its own; healing deletes it.
 
+    SSH from where the fault was injected continues, even if that is an address of the control plane.
+
     `node-to-api` and `api-to-node` drop whole connections by the side that opened them, in both directions of
     their packets; connections that the other side opened continue. With `answer` `reject` the node does not
     wait: its TCP packets are answered by a reset, all others by an ICMP message. A peer that connects to the
@@ -88,6 +95,11 @@ class Partition(TableFault):
     def leftovers_on(cls, machine: Shell) -> list[Partition]:
         return [cls(machine.name, id=fault_id) for fault_id in cls.ids_on(machine)]
 
+    def available(self, machine: Shell) -> str:
+        if machine.data_address in machine.control_plane_addresses:
+            return f"{self.node} runs an API server itself, from which nothing cuts it off"
+        return super().available(machine)
+
     def is_injected(self, machine: Machine) -> bool:
         """Return whether exactly the chosen directions are cut, seen from the other end."""
         out_cut, in_cut = self.direction != "api-to-node", self.direction != "node-to-api"
@@ -97,20 +109,40 @@ class Partition(TableFault):
         return is_connected(machine)
 
     def rules(self, machine: Shell) -> Iterator[str]:
-        node, api = machine.data_address, machine.control_plane_address
-        # `ct original` is the direction of a connection's first packet.
-        matches = {
-            "both": [f"ip daddr {api}", f"ip saddr {api}"],
-            "node-to-api": [f"ct original ip saddr {node} ct original ip daddr {api}"],
-            "api-to-node": [f"ct original ip saddr {api} ct original ip daddr {node}"],
-        }[self.direction]
-        for hook, passes in (("input", "iifname"), ("output", "oifname")):
+        addresses, ssh = machine.control_plane_addresses, _ssh_peer(machine)
+        for hook, passes, remote, own in (("input", "iif", "s", "d"), ("output", "oif", "d", "s")):
             yield f"add chain inet {self.table} {hook} {{ type filter hook {hook} priority 0; }}"
+            if ssh:
+                peer, port = ssh
+                kept = f"{_family(peer)} {remote}addr {peer} tcp {own}port {port}"
+                yield f"add rule inet {self.table} {hook} {kept} accept"
             # The node's own kernel sends the resets, from the control plane's address.
-            yield f'add rule inet {self.table} {hook} {passes} "lo" accept'
-            for match in matches:
+            yield f'add rule inet {self.table} {hook} {passes}name "lo" accept'
+            for api in addresses:
+                match = self._match(machine.data_address, api, f"{remote}addr")
                 for verdict in _ANSWERS[self.answer]:
                     yield f"add rule inet {self.table} {hook} {verdict.format(match=match)}"
+
+    def _match(self, node: str, api: str, remote: str) -> str:
+        """Return what matches the packets of one hook, where `remote` is the other side's address."""
+        # `ct original` is the direction of a connection's first packet.
+        original = f"ct original {_family(api)}"
+        return {
+            "both": f"{_family(api)} {remote} {api}",
+            "node-to-api": f"{original} saddr {node} {original} daddr {api}",
+            "api-to-node": f"{original} saddr {api} {original} daddr {node}",
+        }[self.direction]
+
+
+def _family(address: str) -> str:
+    return "ip6" if ":" in address else "ip"
+
+
+def _ssh_peer(machine: Shell) -> tuple[str, str] | None:
+    """Return the address that SSH comes from, and the port that it uses, if any. Raises MachineError."""
+    shown = output_of(machine, "sh", "-c", 'echo "$SSH_CONNECTION"').strip()
+    connection = re.fullmatch(SSH_CONNECTION, shown)
+    return (connection[1], connection[3]) if connection else None
 
 
 class SilenceFault(TableFault):

@@ -66,9 +66,13 @@ class Shell(Runner, Protocol):
 
     name: str
     data_address: str
-    control_plane_address: str
     state_folder: str
     """A folder on the machine for files that end with its boot."""
+
+    @property
+    def control_plane_addresses(self) -> Sequence[str]:
+        """The addresses of its API servers, as it reaches them over a network. Raises MachineError."""
+        ...
 
     def is_powered(self) -> bool:
         """Return whether the machine's first process runs, as its host reports. Raises MachineError."""

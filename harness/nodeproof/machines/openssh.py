@@ -22,8 +22,9 @@ _STATUS = re.compile(r"\d+$", re.MULTILINE)
 _TIMED_OUT = 124
 """The exit status of timeout(1) after a time-out."""
 # The status goes to stderr behind a token: ssh, sudo and a command all may exit with 1 or 255.
+# The variable shows where SSH comes from; sudo would remove it.
 _AS_ROOT = """
-[ "$(id -u)" = 0 ] || exec sudo -n -- sh -c "$1" sh "$@"
+[ "$(id -u)" = 0 ] || exec sudo -n -- env SSH_CONNECTION="$SSH_CONNECTION" sh -c "$1" sh "$@"
 token=$2; shift 2
 "$@"
 printf '%s %s\\n' "$token" "$?" >&2

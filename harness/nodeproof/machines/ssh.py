@@ -106,7 +106,7 @@ class SshMachine:
     def __init__(self, access: SshAccess, dial: Dial, host: Host) -> None:
         self.name = access.name
         self.data_address = access.data_address
-        self.control_plane_address = access.control_plane_address
+        self.control_plane_addresses = (access.control_plane_address,)
         self._access = access
         self._dial = dial
         self._host = host
@@ -161,7 +161,7 @@ class SshMachine:
     def reaches_control_plane(self) -> bool:
         """Send a token from the node to the witness, and return whether the witness received it."""
         token = uuid.uuid4().hex
-        target = f"/dev/tcp/{self.control_plane_address}/{self._host.probe_port()}"
+        target = f"/dev/tcp/{self._access.control_plane_address}/{self._host.probe_port()}"
         sent = self.run(["bash", "-c", _SEND, token, target], timeout_s=CONNECT_TIMEOUT_S)
         if sent.status != 0:
             return self._host.has_received(token)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 from nodeproof.model.pattern import Json
 from nodeproof.model.window import Stored, WindowSpec
@@ -70,6 +71,32 @@ def words_in(namespace: Mapping[str, object], *kinds: type) -> list[str]:
         and str(word.__annotations__.get("return")).partition("[")[0] in types
         and not name.startswith("_")
     ]
+
+
+Word = TypeVar("Word")
+Effect = Literal["reads", "runs-pods"]
+
+
+def with_effect(effect: Effect) -> Callable[[Word], Word]:
+    """Return a decorator of a word that may be used on somebody's own cluster: it has no other effect there.
+
+    A word that `reads` uses the API, or commands that change nothing on a marked node.
+    """
+
+    def mark(word: Word) -> Word:
+        setattr(word, _EFFECT, effect)
+        return word
+
+    return mark
+
+
+def effect_of(word: object) -> Effect | None:
+    """Return the only effect of a word, or None if it may have any."""
+    effect: Effect | None = getattr(word, _EFFECT, None)
+    return effect
+
+
+_EFFECT = "effect"
 
 
 @dataclass(frozen=True)

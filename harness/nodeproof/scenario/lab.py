@@ -372,8 +372,8 @@ class Lab:
         Raises:
             Problem: The action affects a node that is not a target. Other exceptions are the action's.
         """
-        if self._lab.kind.is_attached:
-            message = f"{action.text}: no action is allowed on somebody's own cluster"
+        if self._lab.kind.is_attached and action.effect is None:
+            message = f"{action.text}: this action is not allowed on somebody's own cluster"
             raise Problem(message, f"lab {self._lab.name}", "run this scenario in a lab")
         for node in action.affected_nodes:
             if node not in self.targets:

@@ -10,13 +10,14 @@ import ast
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pytest
 
+from nodeproof.model.judgment import effect_of
 from nodeproof.model.needs import Needs
 from nodeproof.model.plan import Size
 from nodeproof.model.problem import Problem
@@ -295,6 +296,8 @@ def _lacks(item: pytest.Item, options: Options) -> str:
     refused = _refused_by_owner(item, kind.only_faults)
     if refused:
         return f"it uses {refused}, which is not allowed on somebody's own cluster"
+    if not options.runs_pods and any(effect_of(word) == "runs-pods" for _, word in _acting_words(item)):
+        return "it runs pods: name their image in the inventory's key `pods`"
     if "upgrade" in fault_names(item) and not options.overrides.upgrade_to:
         return "it upgrades the control plane: use --upgrade-to"
     control_planes = needs(item).control_planes
@@ -303,23 +306,56 @@ def _lacks(item: pytest.Item, options: Options) -> str:
     return ""
 
 
-def _refused_by_owner(item: pytest.Item, only_faults: frozenset[str] | None) -> str:
+def _refused_by_owner(item: pytest.Item, only_faults: Mapping[str, Set[str]] | None) -> str:
     """Return what a scenario uses that the owner of a cluster does not allow, as text; empty in a lab."""
     if only_faults is None or not isinstance(item, pytest.Function):
         return ""
     requirements = needs(item)
     used = ["@standing"] if item.get_closest_marker("standing") else []
     used += [name for name in fault_names(item) if name not in only_faults]
+    used += [
+        f"{word} with {argument}"
+        for word, argument in _arguments_of_faults(item.function)
+        if argument not in only_faults.get(word, {argument})
+    ]
     used += requirements.components
     if requirements.radius:
         used.append(f'radius="{requirements.radius}"')
-    words = inspect.unwrap(item.function).__globals__
-    for name in names_used(item.function):
-        module = getattr(words.get(name), "__module__", "") or ""
-        used += [name] if module.startswith(_ACTING) else []
-    for module in _ACTING_NAMES:
-        used += [f"{module}.{name}" for name in attributes_used(item.function, module)]
+    used += [name for name, word in _acting_words(item) if effect_of(word) is None]
     return ", ".join(dict.fromkeys(used))
+
+
+def _arguments_of_faults(scenario: Callable[..., object]) -> Iterator[tuple[str, str]]:
+    """Yield the words of faults that a scenario uses, each with an argument after the first one."""
+    words = inspect.unwrap(scenario).__globals__
+    for node in _nodes(scenario):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="faults"), attr=name)):
+                maker = getattr(words.get("faults"), name, None)
+            case ast.Call(func=ast.Name(id=name)):
+                maker = words.get(name)
+            case _:
+                continue
+        if callable(maker) and word_of(maker):
+            names = [*inspect.signature(maker).parameters][1 : len(node.args)]
+            for argument in [*names, *(keyword.arg for keyword in node.keywords)]:
+                yield word_of(maker), str(argument)
+
+
+def _acting_words(item: pytest.Item) -> Iterator[tuple[str, object]]:
+    """Yield the actions, probes and sources that a scenario uses, by their names in its source."""
+    if not isinstance(item, pytest.Function):
+        return
+    scenario: Callable[..., object] = item.function
+    words = inspect.unwrap(scenario).__globals__
+    for name in names_used(scenario):
+        if (getattr(words.get(name), "__module__", "") or "").startswith(_ACTING):
+            yield name, words[name]
+    for module in _ACTING_NAMES:
+        for name in attributes_used(scenario, module):
+            word = getattr(words.get(module), name, None)
+            if not isinstance(word, str):
+                yield f"{module}.{name}", word
 
 
 def is_large(needs: Needs, options: Options) -> bool:

@@ -70,6 +70,7 @@ class Options:
         source: checkout of Kubernetes to build; empty for none.
         checkout: its state when the run began.
         cluster: inventory of somebody's own cluster; empty for a lab.
+        runs_pods: whether pods of scenarios may run.
     """
 
     lab: str = ""
@@ -87,6 +88,7 @@ class Options:
     source: str = ""
     checkout: Checkout | None = None
     cluster: str = ""
+    runs_pods: bool = True
 
     @property
     def starts_lab(self) -> bool:
@@ -227,7 +229,8 @@ def _resolve_cluster(options: Options, workers: int) -> Options:
         what = f"not for somebody's own cluster, which has its own: {', '.join(refused)}"
         raise Problem(what, "--cluster", "leave it out")
     path = Path(options.cluster)
-    inventory.read(path).check_run(datetime.now(UTC))
+    content = inventory.read(path)
+    content.check_run(datetime.now(UTC))
     with connected(path, CLIENT, RIGHTS) as cluster:
         version, nodes = str(cluster.api.get("/version")["gitVersion"]), cluster.nodes()
         marked = marked_nodes(cluster, nodes)
@@ -244,6 +247,7 @@ def _resolve_cluster(options: Options, workers: int) -> Options:
         nodes=len(marked),
         zones=1,
         kind=EXISTING.name,
+        runs_pods=bool(content.pod_image),
     )
 
 

@@ -639,7 +639,8 @@ class ComponentShell:
     kubectl: Kubectl
     machine: Callable[[str], Shell]
 
-    data_address = control_plane_address = API_ADDRESS
+    data_address = API_ADDRESS
+    control_plane_addresses = (API_ADDRESS,)
     state_folder = STATE_FOLDER
 
     def beside(self, name: str) -> Shell:

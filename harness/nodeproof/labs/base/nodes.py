@@ -200,7 +200,7 @@ class NodeShell:
     def __init__(self, nodes: Nodes, name: str, power_lock: threading.Lock) -> None:
         self.name = name
         self.data_address = nodes.get(name).spec.data_address
-        self.control_plane_address = API_ADDRESS
+        self.control_plane_addresses = (API_ADDRESS,)
         self._nodes = nodes
         self._power_lock = power_lock
 

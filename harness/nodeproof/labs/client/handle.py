@@ -239,6 +239,7 @@ class LabHandle:
         zone: The leased zone; empty if the lab is not shared.
         out_of_service: The nodes that are out of service, and why.
         upgrade_version: The version that faults upgrade the control plane to; empty for none.
+        pods: How the pods of scenarios run; None if none may.
 
     Raises:
         Problem: The profile is unknown.
@@ -248,7 +249,7 @@ class LabHandle:
         self.kind, self.dir, self.features = kind, access.dir, access.features
         self.profile = profile_named(access.profile)
         self.components, self.upgrade_version = access.components, access.upgrade_version
-        self.cluster = Cluster(access.api, access.kubectl)
+        self.cluster, self.pods = Cluster(access.api, access.kubectl), access.pods
         self.fleet, self.life = access.fleet, access.life
         self.safety, self.leases = Safety(access), Leases(access.dir)
         self.zone = ""

@@ -109,6 +109,10 @@ class Safety:
         self.ledger.write("planned", {"fault": CREATED, "id": mark, "path": path})
         return mark
 
+    def has_created(self, path: str) -> bool:
+        """Return whether a scenario created this object and it has not been removed yet."""
+        return any(entry.fault.get("path") == path for entry in self.ledger.unfinished())
+
     def register_node(self, name: str, node_name: str = "") -> None:
         """Record a machine that is about to join, until it has left and its Node `node_name` is gone.
 

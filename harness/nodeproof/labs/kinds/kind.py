@@ -7,12 +7,13 @@ A `Kind` is one object with everything that differs; no code checks a kind's nam
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nodeproof.artifacts.components import HOLLOW, Components
+from nodeproof.cluster.workloads import LAB_PODS, PodSettings
 from nodeproof.hints import BASE, Hint
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
@@ -142,7 +143,7 @@ class Kind:
     are no nodes. `deviations` lists how its nodes differ from a
     normal installation.
     `only_faults` are the words of the faults that it can have if it is somebody's own cluster, which is
-    attached and never started; None if it is a lab.
+    attached and never started, with the arguments that a scenario may set; None if it is a lab.
     """
 
     name: str
@@ -166,7 +167,7 @@ class Kind:
     )
     owner: Callable[[Run, str], str] = lambda _run, _node: ""
     connect: Callable[[str], Access] | None = None
-    only_faults: frozenset[str] | None = None
+    only_faults: Mapping[str, Set[str]] | None = None
 
     @property
     def is_attached(self) -> bool:
@@ -372,6 +373,7 @@ class Access:
     `dir` is a folder for the harness's files about the lab, with the `record.json` that the guard reads.
     `switch` arms dead-man's switches out of the faults' reach; `armed_faults` returns the faults whose switch
     was never disarmed. `upgrade_version` is the version that faults upgrade the control plane to, if any.
+    `pods` says how pods of scenarios run, None that none may.
     Somebody's own cluster has a `consent`, a `ledger` that its other users see, and `read_configuration`.
     `heal_command` is the command that heals what a run left.
     """
@@ -391,3 +393,4 @@ class Access:
     ledger: FaultLedger | None = None
     read_configuration: Callable[[Calibration], Configuration] | None = None
     heal_command: str = "nodeproof heal"
+    pods: PodSettings | None = LAB_PODS

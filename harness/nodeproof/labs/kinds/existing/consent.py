@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,8 @@ from nodeproof.existing.connection import ConnectedCluster
 from nodeproof.existing.inspection import inspect_host, power_refusals
 from nodeproof.faults import Fault
 from nodeproof.faults.machine import PowerOff
-from nodeproof.faults.units import KUBELET, UnitDown
+from nodeproof.faults.partition import Partition
+from nodeproof.faults.units import UnitDown
 from nodeproof.labs.kinds.existing.machine import BOOT_TIMEOUT_S
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.cluster import ZONE_LABEL
@@ -21,6 +22,12 @@ from nodeproof.safety.guard import Declared, NotPermitted, Record
 from nodeproof.safety.injector import HEAL_TIMEOUT_S
 
 Json = Any
+FAULTS: Mapping[str, Set[str]] = {
+    Partition.word: {"direction", "answer"},
+    PowerOff.word: frozenset(),
+    UnitDown.word: frozenset(),
+}
+"""The words of the faults that the owner may allow, each with the arguments that a scenario may set."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,12 @@ class MarkedNodes:
             NotPermitted: They do not allow it; the message has all reasons.
             ApiError: The API server refuses or does not answer.
         """
-        is_stop = isinstance(fault, UnitDown) and fault.unit == KUBELET
-        if not is_stop and not isinstance(fault, PowerOff):
-            limits = f"only {KUBELET} is stopped, and power is cut"
-            raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster: {limits}")
+        if fault.word not in FAULTS:
+            raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster")
+        default = type(fault)(fault.node, id=fault.id)
+        own = sorted({name for name, value in vars(fault).items() if value != vars(default)[name]})
+        if set(own) - FAULTS[fault.word]:
+            raise NotPermitted(f"{fault.name} with {', '.join(own)} is no fault for somebody's own cluster")
         reasons = list(self._refusals(fault, declared, datetime.now(UTC)))
         if reasons:
             raise NotPermitted(f"{fault.name} on {fault.node}: {'; '.join(reasons)}")

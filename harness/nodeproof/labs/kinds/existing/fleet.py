@@ -37,7 +37,6 @@ class ClusterFleet(Fleet):
     addresses: Mapping[str, str]
     api: Api
     ssh: Path
-    api_endpoint: tuple[str, int]
 
     def nodes(self) -> list[NodeInfo]:
         return list(self.marked)
@@ -66,8 +65,7 @@ class ClusterFleet(Fleet):
         if not self.has(name):
             self._refuse(f"no node {name!r}")
         power = self.listed[name].power if name in self.listed else None
-        ssh, address = OpenSsh(name, self.ssh), self.addresses.get(name, "")
-        return ClusterMachine(ssh, self.api, address, self.api_endpoint, power)
+        return ClusterMachine(OpenSsh(name, self.ssh), self.api, self.addresses.get(name, ""), power)
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
         """Raise Problem: the harness is in none of its networks."""

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 from nodeproof import terminal
 from nodeproof.artifacts.components import Components
-from nodeproof.cluster.api import Api
+from nodeproof.cluster.resources import POD_NAMESPACE
+from nodeproof.cluster.workloads import PodSettings
 from nodeproof.existing.configuration import read_configuration
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import ssh_config
@@ -24,22 +25,22 @@ from nodeproof.existing.marks import machine_id
 from nodeproof.hints import page
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.base.wire import NodeInfo
-from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
+from nodeproof.labs.kinds.existing.consent import FAULTS, MarkedNodes, marked_nodes, zone_of
 from nodeproof.labs.kinds.existing.fleet import ClusterFleet, ClusterLife
 from nodeproof.labs.kinds.existing.lock import ClusterLock
+from nodeproof.labs.kinds.existing.machine import api_endpoints
 from nodeproof.labs.kinds.existing.switch import PowerSwitch
 from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
 from nodeproof.model.problem import Problem
 from nodeproof.safety.abort import NEVER, AbortPoll
-from nodeproof.safety.deadman import Switches, Timers
 
 Json = Any
 CLIENT = "nodeproof-run"
 RIGHTS = f"what {page('docs/how-to/harm-your-cluster.md')} lists"
+_FAKE_RUNTIME = "fakeRuntime://"
+"""Runtime of hollow kubelets (FakeRuntimeName in k8s.io/cri-api/pkg/apis/testing)."""
 _REQUESTS_PER_S = 100.0
 """Sentinels and probes measure time: they must not wait for each other."""
-_SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-_OF_API = {"labelSelector": "kubernetes.io/service-name=kubernetes"}
 
 
 def connect(inventory: str) -> Access:
@@ -56,27 +57,30 @@ def connect(inventory: str) -> Access:
         lock = ClusterLock(cluster.api, _holder(), str(path), terminal.say)
         lock.take()
         stack.callback(lock.release)
+        api_endpoints(cluster.api)
         parent = stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeproof-"))
         folder = Path(parent) / _name(cluster)
         (folder / "logs").mkdir(parents=True)
-        fleet, version = _fleet(cluster, ssh), str(cluster.api.get("/version")["gitVersion"])
+        nodes, version = cluster.nodes(), str(cluster.api.get("/version")["gitVersion"])
+        fleet = _fleet(cluster, ssh, nodes)
         # From here on, the life cycle releases the lock and the connections.
         held = stack.pop_all()
         consent = MarkedNodes(cluster, folder.name, ssh)
         return Access(
             dir=folder,
-            features=EXISTING.features,
+            features=_features([nodes[name] for name in fleet.node_names()]),
             profile=DOCUMENTED.name,
             components=Components(version, {}, hollow_from_tree=True),
             api=cluster.api,
             kubectl=_refuse_kubectl,
             fleet=fleet,
             life=ClusterLife(folder, lock, cluster.api, list(fleet.addresses), held),
-            switch=Switches((Timers(fleet.machine), PowerSwitch(cluster.inventory, ssh))),
+            switch=PowerSwitch(cluster.inventory, ssh),
             armed_faults=lambda: (),
             consent=Consent(consent.record, consent.permit, _abort_poll(cluster.inventory)),
             ledger=lock,
             heal_command=f"nodeproof heal --cluster {path}",
+            pods=_pod_settings(cluster.inventory),
             read_configuration=partial(
                 read_configuration, cluster.api, version, fleet.node_names(), str(path), DOCUMENTED
             ),
@@ -90,33 +94,30 @@ def _abort_poll(inventory: Inventory) -> AbortPoll:
     return AbortPoll(inventory.abort_reasons, inventory.abort.period_s)
 
 
-def _fleet(cluster: ConnectedCluster, ssh: Path) -> ClusterFleet:
-    nodes = cluster.nodes()
+def _pod_settings(inventory: Inventory) -> PodSettings | None:
+    return PodSettings(POD_NAMESPACE, inventory.pod_image, True) if inventory.pod_image else None
+
+
+def _features(marked: Sequence[Json]) -> frozenset[str]:
+    """Return the features of a cluster; without containers on a marked node, it has no real pods."""
+    runtimes = [str(node["status"]["nodeInfo"]["containerRuntimeVersion"]) for node in marked]
+    is_fake = any(runtime.startswith(_FAKE_RUNTIME) for runtime in runtimes)
+    return EXISTING.features - ({"real-pods"} if is_fake else set())
+
+
+def _fleet(cluster: ConnectedCluster, ssh: Path, nodes: Mapping[str, Json]) -> ClusterFleet:
     addresses = {name: _internal_address(node) for name, node in nodes.items()}
     marked = [
         NodeInfo(name, slot, zone_of(node), True, name, addresses[name], machine_id(node))
         for slot, (name, node) in enumerate(marked_nodes(cluster, nodes).items(), 1)
     ]
-    where = str(cluster.inventory.path)
-    listed = cluster.inventory.nodes
-    return ClusterFleet(where, marked, listed, addresses, cluster.api, ssh, _api_endpoint(cluster.api, where))
+    inventory = cluster.inventory
+    return ClusterFleet(str(inventory.path), marked, inventory.nodes, addresses, cluster.api, ssh)
 
 
 def _internal_address(node: Json) -> str:
     addresses = (node.get("status") or {}).get("addresses") or ()
     return next((str(entry["address"]) for entry in addresses if entry["type"] == "InternalIP"), "")
-
-
-def _api_endpoint(api: Api, where: str) -> tuple[str, int]:
-    """Return the address and port of an API server, as nodes see it. Raises ApiError, Problem."""
-    for entry in api.get(_SLICES, _OF_API)["items"]:
-        addresses = [
-            address for endpoint in entry.get("endpoints") or () for address in endpoint["addresses"]
-        ]
-        ports = [port["port"] for port in entry.get("ports") or ()]
-        if addresses and ports:
-            return str(addresses[0]), int(ports[0])
-    raise Problem("the Service default/kubernetes has no endpoint", where, "check the control plane")
 
 
 def _holder() -> str:
@@ -140,8 +141,8 @@ def _refuse_kubectl(arguments: Sequence[str], _timeout_s: float, _stdin: str) ->
 
 EXISTING = Kind(
     "existing",
-    features=frozenset({"power"}),
+    features=frozenset({"power", "real-pods", "systemd"}),
     limits=Limits(nodes=5000, labs_per_core=0, zones_per_core=0, common_nodes=5000),
     connect=connect,
-    only_faults=frozenset({"power_off", "unit_down"}),
+    only_faults=FAULTS,
 )

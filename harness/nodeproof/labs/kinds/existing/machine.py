@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Literal, NoReturn
+from urllib.parse import urlsplit
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz
 from nodeproof.cluster.resources import node
 from nodeproof.existing.power import Power
-from nodeproof.faults.fault import answer_of, succeeds
-from nodeproof.machines.machine import STATE_FOLDER, CommandResult, MachineError, PowerAction, Shell
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, answer_of, output_of, succeeds
+from nodeproof.labs.base.spec import KUBELET_PORT
+from nodeproof.machines.machine import (
+    STATE_FOLDER,
+    CommandResult,
+    MachineError,
+    PowerAction,
+    Shell,
+    checked,
+)
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import wait_until
@@ -18,9 +29,24 @@ from nodeproof.waiting import wait_until
 Json = Any
 BOOT_TIMEOUT_S = 600.0
 """How long a machine may take from power to SSH (s): the firmware of a server takes minutes."""
-_CONNECT_TIMEOUT_S = 3
 _BOOT_PERIOD_S = 1.0
-_CONNECT = f'timeout {_CONNECT_TIMEOUT_S} bash -c \'exec 3<>"/dev/tcp/$0/$1"\' "$0" "$1"'
+_HTTPS_PORT = 443
+_ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+_OF_API = {"labelSelector": "kubernetes.io/service-name=kubernetes"}
+_K3S = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
+"""The kubeconfig of the kubelet in k3s, which is no process of its own, so it shows no flags."""
+_SERVERS = f"""
+pid=$(ss -Hltnp 'sport = :{KUBELET_PORT}' | grep -o 'pid=[0-9]*' | head -n 1)
+file=$(tr '\\0' '\\n' <"/proc/${{pid#pid=}}/cmdline" | sed -n 's/^--kubeconfig=//p; /^--kubeconfig$/{{n;p}}')
+grep -Eo 'server"?: *.?https://[][A-Za-z0-9.:/_-]+' "${{file:-{_K3S}}}" | grep -o 'https://.*'
+"""
+_DIAL = """
+while [ "$#" -gt 0 ]; do
+    (timeout 3 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$1" "$2" 2>/dev/null && echo reached) &
+    shift 2
+done
+wait
+"""
 _NOT_REACHED = "error trying to reach service"
 """What the API server answers in place of a kubelet (apimachinery/pkg/util/proxy/upgradeaware.go)."""
 _REFUSED = "connection refused"
@@ -39,13 +65,24 @@ class ClusterMachine:
         ssh: OpenSsh,
         api: Api,
         data_address: str,
-        api_endpoint: tuple[str, int],
         power: Power | None = None,
     ) -> None:
         self.name, self._power = ssh.host, power
         self.data_address = data_address
-        self.control_plane_address, self._api_port = api_endpoint
         self._ssh, self._api = ssh, api
+
+    @property
+    def control_plane_addresses(self) -> Sequence[str]:
+        """The addresses of all API servers, and of the server that its kubelet uses, as the node resolves it.
+
+        Those of the loopback are left out: there, a balancer of the node connects to the API servers.
+        """
+        servers = self._kubelet_servers()
+        if not servers:
+            self._refuse("no server in the kubeconfig of its kubelet")
+        addresses = {address for host, _port in servers for address in self._resolved(host)}
+        addresses |= {address for address, _port in self._endpoints()}
+        return sorted(address for address in addresses if not _is_loopback(address))
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         return self._ssh.run(argv, timeout_s=timeout_s, stdin=stdin)
@@ -93,8 +130,10 @@ class ClusterMachine:
         return self._ask_kubelet() == "served"
 
     def reaches_control_plane(self) -> bool:
-        """Return whether it can connect to an API server."""
-        return succeeds(self, "sh", "-c", _CONNECT, self.control_plane_address, str(self._api_port))
+        """Return whether it can connect to any API server, at any address."""
+        servers = [*self._endpoints(), *self._kubelet_servers()]
+        targets = [str(part) for server in servers if not _is_loopback(server[0]) for part in server]
+        return "reached" in output_of(self, "sh", "-c", _DIAL, "sh", *targets)
 
     def kubelet_configuration(self) -> Mapping[str, Json]:
         try:
@@ -104,6 +143,22 @@ class ClusterMachine:
 
     def close(self) -> None:
         """Do nothing: each command has a connection of its own."""
+
+    def _endpoints(self) -> Sequence[tuple[str, int]]:
+        try:
+            return api_endpoints(self._api)
+        except (ApiError, Problem) as error:
+            raise MachineError(f"{self.name}: endpoints of the API: {error}") from error
+
+    def _kubelet_servers(self) -> Sequence[tuple[str, int]]:
+        """Return host and port of the API server in the kubeconfig of its kubelet, if any."""
+        urls = map(urlsplit, output_of(self, "sh", "-c", _SERVERS).split())
+        return [(str(url.hostname), url.port or _HTTPS_PORT) for url in urls]
+
+    def _resolved(self, host: str) -> Sequence[str]:
+        completed = self.run(["getent", "ahosts", host], timeout_s=COMMAND_TIMEOUT_S)
+        lines = checked(completed, f"{self.name}: no address of {host}").splitlines()
+        return [line.split()[0] for line in lines]
 
     def _ask_kubelet(self) -> Literal["served", "refused", "silent"]:
         """Return how its kubelet answers the API server.
@@ -130,3 +185,23 @@ class ClusterMachine:
         except ApiError:
             return False
         return True
+
+
+def api_endpoints(api: Api) -> Sequence[tuple[str, int]]:
+    """Return address and port of each API server, as nodes see it. Raises ApiError; Problem if none."""
+    endpoints = [
+        (str(address), int(port["port"]))
+        for entry in api.get(_ENDPOINTS, _OF_API)["items"]
+        for endpoint in entry.get("endpoints") or ()
+        for address in endpoint["addresses"]
+        for port in entry.get("ports") or ()
+    ]
+    if not endpoints:
+        raise Problem("the Service default/kubernetes has no endpoint", "the API", "check the control plane")
+    return endpoints
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
