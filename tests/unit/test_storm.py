@@ -816,7 +816,7 @@ def test_search_reports_how_much_of_its_budget_is_left() -> None:
     lines: list[str] = []
     deviation = Deviation("storm.recovers", "", SCHEDULE, HISTORY, 12.0, 60.0)
     shrink_deviation(deviation, 20.0, lambda _steps: Trial("conforms", 60.0), lines.append)
-    assert lines[0].endswith("of 20 min for all storms, up to 20 min left")
+    assert lines[0].endswith("of 20 min for all storms, about 20 min left")
     assert len(lines) > 1
 
 
