@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from nodeproof.model.quantity import duration_s
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import CLOUD
+from nodeproof.scenario.kubernetes import CLOUD, Node
 from nodeproof.scenario.sources import CloudCalls
 
 SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
@@ -15,6 +15,7 @@ EXISTS_PASSES, HEALTHY_PASSES = 10, 5
 REQUESTS_S = 0.5
 """Time that two calls of the cloud and one write may add to a pass (s)."""
 RECOVERY_S = 60.0
+STILL_READY = windows.absence_for("G - 2R")
 
 
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), duration_s="G + 14P + 20")
@@ -27,7 +28,6 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
     off_missing = actions.set_cloud_answers({off: "gone"})
     both_missing = actions.set_cloud_answers({off: "gone", lost: "gone"})
     off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")
-    still_ready = windows.absence_for("G - 2R")
     kept_claim, unhealthy_claim = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
 
     with lab.record(), lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)):
@@ -42,11 +42,14 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
                 claim("cloud.shutdown-taint").expect(taint.added, within=one_pass, after=off.unknown)
             lab.wait_for(off.ready.after(off.unknown, windows.up_to(RECOVERY_S)))
             claim("cloud.shutdown-taint").expect(taint.removed, within=one_pass, after=off.ready)
+            expect_taint_of_not_ready_node(lab, claim, off, pass_s)
             lab.run(off_missing)
             unhealthy_claim.never(off.removed, throughout=few_passes, after=off_missing.ended)
-            kept_claim.never(
-                deletion, throughout=windows.absence(EXISTS_PASSES * period_s), after=lost.unknown
-            )
+            many_passes = windows.absence(EXISTS_PASSES * period_s)
+            kept_claim.never(deletion, throughout=many_passes, after=lost.unknown)
+            # The node is lost, though its machine is not shut down.
+            taint_of_lost = lost.taint(SHUT_DOWN, "NoSchedule").added
+            claim("cloud.shutdown-taint").never(taint_of_lost, throughout=many_passes, after=lost.unknown)
             lab.run(both_missing)
             # The controller may call the cloud before the cloud has its new answers.
             answered = windows.formula("within", f"{pass_s} + 2", "0", f"{pass_s} + 2 + slack")
@@ -61,7 +64,19 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
             lost_calls.call, EXISTS_PASSES - 2, 9999, after=lost.unknown, until=both_missing.begun
         )
         unhealthy_claim.expect_later(kept_claim.expect_later(calls))
-        unhealthy_claim.expect_later(off_calls.call.never_after(shutdown.injected_at, still_ready))
-        unhealthy_claim.expect_later(off_calls.call.never_after(off_missing.ended, few_passes))
+        for anchor, absence in ((shutdown.injected_at, STILL_READY), (off_missing.ended, few_passes)):
+            unhealthy_claim.expect_later(off_calls.call.never_after(anchor, absence))
         restored = moments.first_after(lost.created, after=deletion)
         lab.wait_for(restored.after(deletion, windows.up_to(RECOVERY_S)))
+
+
+def expect_taint_of_not_ready_node(lab: Lab, claim: Expectations, node: Node, pass_s: float) -> None:
+    """Expect that the cloud is also asked about a node whose Ready is False, and not Unknown."""
+    taint, one_pass = node.taint(SHUT_DOWN, "NoSchedule"), windows.up_to(pass_s)
+    not_ready = moments.first_after(node.not_ready, after=node.ready)
+    ready_again = moments.first_after(node.ready, after=not_ready)
+    with lab.inject(faults.patch_ready(node)):
+        added = moments.first_after(taint.added, after=not_ready)
+        claim("cloud.shutdown-taint").expect(added, within=one_pass, after=not_ready)
+    removed = moments.first_after(taint.removed, after=ready_again)
+    claim("cloud.shutdown-taint").expect(removed, within=one_pass, after=ready_again)

@@ -28,11 +28,15 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         expect_drain(lab, claim, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
-        claim("cordon.kubelet-event").expect(
-            moments.event_reported("NodeSchedulable", "Node", node, ""),
-            within=windows.status_update(),
-            after=node.uncordoned,
+        kubelet_event = claim("cordon.kubelet-event")
+        refused, allowed = (
+            moments.event_reported(reason, "Node", node, "")
+            for reason in ("NodeNotSchedulable", "NodeSchedulable")
         )
+        kubelet_event.expect(allowed, within=windows.status_update(), after=node.uncordoned)
+        # Not again at each report of the status.
+        once = checks.counted(refused, 1, 1, after=fault.healing_at, until=node.uncordoned)
+        kubelet_event.expect_later(once)
 
 
 def expect_pods_stay_after_cordon(

@@ -11,6 +11,8 @@ k8s.io/component-helpers/apimachinery/lease/controller.go); then none for a peri
 """
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 BURSTS, CONTAINER_START_S = 4, 60.0
+BURST_S = 0.8
+"""Longest time for all tries, each of which is refused within milliseconds: shorter than any waits (s)."""
 REPORTS_S = 5
 """Period of the reports of a kubelet without changes (s): shorter than the shortest grace period."""
 
@@ -79,5 +81,6 @@ def test_node_stays_ready_by_status_if_lease_updates_are_denied(lab: Lab, claim:
             at_least=BURSTS,
             after=fault.injected_at,
             until=fault.healing_at,
+            lasting_s=BURST_S,
         )
     )

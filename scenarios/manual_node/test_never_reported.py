@@ -2,11 +2,12 @@
 
 import uuid
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, windows
-from nodeproof.scenario.kubernetes import UNREACHABLE, Node
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import UNREACHABLE, ZONE_LABEL, Node
 from nodeproof.scenario.sources import audit
 
 NODES = "/api/v1/nodes"
+GAUGES = ("node_collector_zone_size", "node_collector_unhealthy_nodes_in_zone")
 LARGE_ENOUGH = {"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
 """Enough capacity for the pods: only the Node's health can keep them away."""
 STARTUP_GRACE = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + slack")
@@ -25,7 +26,8 @@ def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: 
     node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
     creation = node.created
     no_schedule = node.taint(UNREACHABLE, "NoSchedule").added
-    metadata = {"name": node, "labels": {"kubernetes.io/hostname": node}}
+    labels = {"kubernetes.io/hostname": node, ZONE_LABEL: lab.nodes()[0].zone}
+    metadata = {"name": node, "labels": labels}
 
     with lab.record():
         lab.run(actions.send_request("POST", NODES, {"metadata": metadata, "status": LARGE_ENOUGH}))
@@ -47,19 +49,25 @@ def expect_removed_only_by_kubectl(lab: Lab, claim: Expectations, node: Node) ->
     """Expect that the Node stays until it is deleted by hand, and does not come back."""
     creation, removal = node.created, node.removed
     deletions = audit(verb="delete", resource="nodes", name=node)
+    zone = f":\x00:{lab.nodes()[0].zone}"
+    gauges = [probes.metric("kube-controller-manager", name, zone=zone) for name in GAUGES]
+    stops_checks, event = (
+        claim("manual-node.delete-stops-checks"),
+        moments.event_reported("RemovingNode", "Node", node, ""),
+    )
 
     no_removal = claim("manual-node.object-kept").never(removal, throughout=LONG, after=creation)
     claim("cloud.none-without-provider").expect_later(no_removal)
     claim("deletion-gc.manual-needed").expect_later(no_removal)
+    before = [lab.observe(gauge) for gauge in gauges]
     answer = lab.run(actions.kubectl("delete", "node", node, may_fail=True))
     claim("deletion-gc.manual-needed").expect_later(checks.shows(answer, {"status": 0}))
-    claim("manual-node.delete-stops-checks").expect(
-        moments.event_reported("RemovingNode", "Node", node, ""), within=ONE_PASS, after=removal
-    )
-    claim("manual-node.delete-stops-checks").never(
-        creation, throughout=windows.absence(lab.quiet_s), after=removal
-    )
+    stops_checks.expect(event, within=ONE_PASS, after=removal)
+    stops_checks.never(creation, throughout=windows.absence(lab.quiet_s), after=removal)
+    for gauge, size in zip(gauges, before, strict=True):
+        stops_checks.expect_later(checks.grew(size, lab.observe(gauge), -1, -1))
     lab.collect(deletions)
+    stops_checks.expect_later(checks.counted(event, 1, 1, after=creation, until=deletions.collected))
     one_deletion = checks.counted(deletions.request, 1, 1, after=creation, until=deletions.collected)
     claim("manual-node.object-kept").expect_later(one_deletion)
     claim("cloud.none-without-provider").expect_later(one_deletion)

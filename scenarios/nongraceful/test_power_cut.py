@@ -27,6 +27,8 @@ REMOVED_PODS = 6
 """Four bare pods, one of the StatefulSet and one of the DaemonSet."""
 ANY_VALUE = "of-no-meaning"
 """The value of a taint is not significant; NoExecute has the one of the documentation."""
+OTHER_KEYS = ("kubernetes.io/out-of-service", "node.kubernetes.io/outofservice")
+"""Valid keys that mean nothing."""
 POD_GC_PASS_S = windows.POD_GC_S + 2.0
 FOREVER = windows.absence(2 * windows.POD_GC_S)
 DELETED_AFTER_TAINT_S = 12
@@ -53,8 +55,9 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
                 lab.inject(faults.power_off(pods.node)) as fault,
             ):
                 wait_until_lost(lab, pods, other_fault, fault)
-                no_schedule = faults.taint(pods.node, OUT_OF_SERVICE, "NoSchedule", ANY_VALUE)
-                taint_fault = taints.enter_context(lab.inject(no_schedule))
+                taint_fault = add_taint(lab, taints, pods.node, OUT_OF_SERVICE)
+                for key in OTHER_KEYS:
+                    add_taint(lab, taints, pods.other, key)
                 expect_removal_of_terminating_pods(claim, pods, lab.toleration_s + DELETED_AFTER_TAINT_S)
                 taints.enter_context(
                     lab.inject(faults.taint(pods.node, OUT_OF_SERVICE, "NoExecute", "nodeshutdown"))
@@ -167,6 +170,11 @@ def wait_until_lost(lab: Lab, pods: Pods, other_fault: Injection, fault: Injecti
         lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
 
 
+def add_taint(lab: Lab, taints: ExitStack, node: Node, key: str) -> Injection:
+    """Add a taint until the stack is closed."""
+    return taints.enter_context(lab.inject(faults.taint(node, key, "NoSchedule", ANY_VALUE)))
+
+
 def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: int) -> None:
     """Expect that NoSchedule removes pods that are terminating before it, and one that is later.
 
@@ -227,6 +235,11 @@ def expect_stuck_pods(claim: Expectations, pods: Pods, tolerated_s: int) -> None
     pod = pods.stuck
     claim("non-graceful.never-returns").expect(pod.deletion, within=toleration, after=unreachable)
     claim("non-graceful.never-returns").never(pod.removal, throughout=FOREVER, after=pod.deletion)
+    for key in OTHER_KEYS:
+        begin = moments.all_of(deletion_request(pod), pods.other.taint(key, "NoSchedule").added)
+        claim("out-of-service.key-spelling").never(
+            pod.removal, throughout=windows.absence(POD_GC_PASS_S), after=begin
+        )
 
 
 def expect_replacement_when_the_node_returns(claim: Expectations, pod: Pod, fault: Injection) -> None:

@@ -7,16 +7,45 @@ from nodeproof.scenario.kubernetes import ZONE_LABEL, Node, workload
 
 HOSTNAME, TYPE, OWN = "kubernetes.io/hostname", "node.kubernetes.io/instance-type", "nodeproof.dev/own"
 NEW = "nodeproof.dev/new"
+WELL_KNOWN = (
+    HOSTNAME,
+    TYPE,
+    ZONE_LABEL,
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "node.kubernetes.io/windows-build",
+)
+"""Labels of updateDefaultLabels in pkg/kubelet/kubelet_node_status.go."""
 FIRST = {OWN: "first", TYPE: "small", "kubelet.kubernetes.io/own": "yes", "node.kubernetes.io/own": "yes"}
-SECOND = {OWN: "second", TYPE: "large", NEW: "yes"}
+RECONCILED = dict.fromkeys(WELL_KNOWN, "second")
+SECOND = {OWN: "second", NEW: "yes", **RECONCILED}
+TAINTS: list[dict[str, Any]] = [
+    {"key": "nodeproof.dev/refusing", "value": "one", "effect": "NoSchedule"},
+    {"key": "nodeproof.dev/avoided", "value": "two", "effect": "PreferNoSchedule"},
+    {"key": "nodeproof.dev/evicting", "value": None, "effect": "NoExecute"},
+]
+WITH_TAINTS = (
+    "--register-with-taints=nodeproof.dev/refusing=one:NoSchedule,nodeproof.dev/avoided=two:PreferNoSchedule,"
+    "nodeproof.dev/evicting:NoExecute"
+)
+TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
 RESERVED = ("kubernetes.io/own", "own.k8s.io/own")
 LABELLED, SILENT, ALONE = Node("labelled"), Node("silent"), Node("alone")
 SELECTED = "kept"
 UP_S = 60.0
 """Time from a boot to a registered node (s), on an emulated machine."""
 BINDING_S, RESTART_S = 10.0, 30.0
-RETRY_S = 15.0
-"""Longer than the 7 s that a kubelet waits at most before it retries its registration."""
+RETRY_S, GIVES_UP_S = 9.0, 15.0
+"""Longer than the 7 s that a kubelet waits at most before it retries its registration, and shorter than the
+17 s after which it looks for its Node for its CSINode: next it does so two minutes later, and is not Ready
+before (initBackoff in pkg/volume/csi/csi_plugin.go).
+"""
 STANDALONE: Any = {
     "authentication": {"webhook": {"enabled": False}},
     "authorization": {"mode": "AlwaysAllow"},
@@ -41,11 +70,15 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
     validation = claim("registration.node-labels-validation")
 
     with lab.record():
-        lab.run(actions.join(LABELLED, flags=[node_labels(FIRST)]))
+        lab.run(actions.join(LABELLED, flags=[node_labels(FIRST), WITH_TAINTS]))
         registration = claim("registration.node-labels").expect(
             first, within=windows.up_to(UP_S), after=moments.booted(LABELLED)
         )
         validation.expect_later(registration)
+        tainted = moments.created("nodes", LABELLED, like={"spec": {"taints": TAINTS}})
+        claim("registration.with-taints-format").expect(
+            tainted, within=windows.up_to(UP_S), after=moments.booted(LABELLED)
+        )
         restart_after_a_label_is_removed(lab, claim)
         register_with_second_labels(lab, claim)
         for label in RESERVED:
@@ -59,12 +92,12 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     label = actions.labels_of(SELECTED, "yes")
     absence_window = windows.absence(lab.quiet_s)
     restart_window = windows.up_to(RESTART_S)
-    pods = workload("Deployment", nodeSelector={HOSTNAME: LABELLED, **label})
+    pods = workload("Deployment", nodeSelector={HOSTNAME: LABELLED, **label}, tolerations=TOLERATED)
     running, stopped = (
         pods.pod_written(spec={"nodeName": LABELLED}, status={"phase": phase})
         for phase in ("Running", {"$not": "Running"})
     )
-    type_changed = LABELLED.became({"metadata": {"labels": {TYPE: SECOND[TYPE]}}})
+    reconciled = LABELLED.became({"metadata": {"labels": RECONCILED}})
     own_changed = LABELLED.became({"metadata": {"labels": {"$not": {OWN: FIRST[OWN], NEW: None}}}})
     no_label = {"metadata": {"labels": dict.fromkeys(label)}}
     unlabel = actions.send_request("PATCH", f"/api/v1/nodes/{LABELLED}", no_label)
@@ -80,13 +113,13 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     )
     lab.run(restart)
     claim("registration.default-label-keys-reconciled").expect(
-        type_changed, within=restart_window, after=restart.begun
+        reconciled, within=restart_window, after=restart.begun
     )
     claim("registration.label-change-kubelet-restart").never(
         stopped, throughout=windows.absence(RESTART_S), after=restart.begun
     )
     claim("registration.node-labels-restart-ignored").never(
-        own_changed, throughout=absence_window, after=type_changed
+        own_changed, throughout=absence_window, after=reconciled
     )
 
 
@@ -114,22 +147,21 @@ def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: 
     with lab.record():
         # A Node created within the slack of a boot would be left open, so the absence begins before it.
         lab.wait_for(silent.never_after(moments.recording_began(), windows.absence(lab.clear_s)))
-        lab.run(actions.join(SILENT, registerNode=False))
         lab.run(actions.join(ALONE, flags=["--kubeconfig="], healthzPort=HEALTHZ_PORT, **STANDALONE))
+        lab.run(actions.join(SILENT, registerNode=False))
         no_registration.expect_later(silent.never_after(moments.recording_began(), absent_from_begin))
         no_registration.never(silent, throughout=absent, after=moments.booted(SILENT))
+        use_a_node_that_was_created_by_hand(lab, claim)
         no_kubeconfig.expect_later(alone.never_after(moments.recording_began(), absent_from_begin))
         no_kubeconfig.never(alone, throughout=absent, after=moments.booted(ALONE))
         no_kubeconfig.expect_later(checks.shows(lab.observe(probes.healthz(ALONE, HEALTHZ_PORT)), "ok"))
-        use_a_node_that_was_created_by_hand(lab, claim)
 
 
 def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
-    """Expect that the kubelet makes the Node Ready, and runs a pod that the scheduler binds to it."""
+    """Expect that the running kubelet makes the Node Ready, and runs a pod that the scheduler binds to it."""
     healthy = claim("manual-node.becomes-healthy")
     lab.run(actions.create_node(SILENT, {HOSTNAME: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
-    # A kubelet that had no Node for 18 s retries its CSINode two minutes later, and is not Ready before.
-    lab.run(actions.restart_joined(SILENT))
+    lab.require(SILENT.created, within_s=GIVES_UP_S, after=moments.booted(SILENT))
     healthy.expect(SILENT.ready, within=windows.up_to(UP_S), after=SILENT.created)
     pod = lab.run(actions.pending_pod(only_on=SILENT))
     healthy.expect(pod.bound, within=windows.up_to(BINDING_S), after=pod.created)

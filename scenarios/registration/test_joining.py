@@ -2,8 +2,8 @@
 
 import uuid
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, windows
-from nodeproof.scenario.kubernetes import NOT_READY, PRESENT, Node, Workload, workload
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import NOT_READY, Node, Workload, workload
 from nodeproof.scenario.sources import audit
 
 NEW, HOSTNAME = Node("joiner"), "kubernetes.io/hostname"
@@ -14,7 +14,8 @@ TAINTS = [
 TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
 PODS, RENEWAL_S, RENEWALS = 2, 5, 3
 INITIAL_TAINT = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
-CAPACITY = {"status": {"capacity": {"cpu": PRESENT, "memory": PRESENT, "pods": str(PODS)}}}
+SOME = {"$not": {"$in": [None, "0"]}}
+CAPACITY = {"status": {"capacity": {"cpu": SOME, "memory": SOME, "pods": str(PODS)}}}
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-lease")
 UP_S, SCHEDULING_S, LEASE_S = 60.0, 10.0, 30.0
@@ -57,6 +58,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         expect_lease(claim)
         expect_manual_node(claim, manual_node)
         expect_max_pods(lab, claim)
+        expect_same_capacity(lab, claim)
         renewals_s = (RENEWALS + 1) * 1.04 * RENEWAL_S
         lab.wait_for(NEW.removed.never_after(LEASED, windows.absence(renewals_s)))
         lab.collect(own, others)
@@ -85,6 +87,17 @@ def expect_initial_node(claim: Expectations) -> None:
         condition = {"type": type_, "status": {"$in": ["True", "False"]}}
         report = moments.written("nodes", {"metadata": {"name": NEW}, "status": {"conditions": [condition]}})
         claim("conditions.types-present").expect(report, within=startup, after=REGISTERED)
+
+
+def expect_same_capacity(lab: Lab, claim: Expectations) -> None:
+    """Expect that the Node had from the beginning what its kubelet reports later."""
+    later = lab.observe(probes.field_of(f"/api/v1/nodes/{NEW}", "status.capacity")).value
+    capacity = {resource: later[resource] for resource in ("cpu", "memory", "pods")}
+    claim("capacity.reported-at-registration").expect(
+        moments.created("nodes", NEW, like={"status": {"capacity": capacity}}),
+        within=windows.up_to(INITIAL_FIELD_S),
+        after=REGISTERED,
+    )
 
 
 def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:

@@ -77,6 +77,8 @@ def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectatio
         expect_second_admission(claim, pods, fault)
         expect_same_containers(claim, pods, fault)
         expect_same_readiness(claim, pods, fault)
+        rebooted = moments.event_reported("Rebooted", "Node", node, "")
+        claim("naming.reboot-event").never(rebooted, throughout=UNCHANGED, after=fault.healing_at)
         release(lab, pods.ended)
 
 

@@ -9,6 +9,10 @@ from nodeproof.scenario.types import Injection
 REGULAR_S, CRITICAL_S = 60, 30
 """Upper bounds of the two phases: no pod here needs as much."""
 HOOK_S, GRACE_S = 3, 15
+SOON_S = 30
+"""Longest time from the last regular pod's end until critical pods end: shorter than the rest of their phase,
+which is 60 s less the 15 to 22.5 s that a deaf pod has.
+"""
 POWER_OFF_S = 35
 """Longest time from the last pod's end until the machine is off: less than half of the remaining period."""
 STAYS_S = 300
@@ -81,6 +85,9 @@ def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critic
         claim("graceful-shutdown.two-phases").expect_later(
             critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign
         )
+    claim("graceful-shutdown.early-release").expect_later(
+        critical.sigterm, within=windows.up_to(SOON_S), after=unresponsive.last_sign
+    )
     claim("graceful-shutdown.early-release").expect_later(
         moments.machine_ended(critical.node), within=windows.up_to(POWER_OFF_S), after=critical.last_sign
     )

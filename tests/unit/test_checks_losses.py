@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -273,7 +274,7 @@ def message(what: str) -> Moment:
 
 
 ANCHOR, END, EVENT, TRY = message("ANCHOR"), message("END"), message("EVENT"), message("TRY")
-SPAN = {"after": ANCHOR, "until": END}
+SPAN: Mapping[str, Any] = {"after": ANCHOR, "until": END}
 TWO_S = windows.WindowSpec("toleration", {"toleration_s": 2.0})
 APART = windows.WindowSpec("toleration", {"toleration_s": 9.6})
 P_2 = moments.written("pods", {"metadata": {"name": "p-2"}})
@@ -495,7 +496,10 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "counted": [repeated.counted(TRY, 2, 4, **SPAN), repeated.counted(P_2, 1, 1, **SPAN)],
     "spaced": [repeated.spaced(TRY, RATE, at_least=2, **SPAN)],
     "doubled": [repeated.doubled(TRY, 2.0, 8.0, takes_s=0.2, at_least=4, **SPAN)],
-    "in-bursts": [repeated.in_bursts((TRY, 2), apart=RATE, at_least=1, **SPAN)],
+    "in-bursts": [
+        repeated.in_bursts((TRY, 2), apart=RATE, at_least=1, **SPAN),
+        repeated.in_bursts((TRY, 2), apart=RATE, at_least=1, lasting_s=0.2, **SPAN),
+    ],
     "outweighs": [
         repeated.writes_more_than(
             moments.changed("pods", POD, "status.phase", NAMESPACE),
@@ -518,6 +522,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "shows": [observations.shows(OBSERVATIONS[0], 1)],
     "same-as": [observations.same_as(OBSERVATIONS[1], OBSERVATIONS[0])],
     "grew": [observations.grew(OBSERVATIONS[0], OBSERVATIONS[1], 1, 1)],
+    "grew-with": [observations.grew_with(OBSERVATIONS[0], OBSERVATIONS[1], TRY)],
     "has-writes": [observations.has_writes(OBSERVATIONS[0])],
     "lasted": [observations.lasted("cut")],
     "known-while-heard": [invariants.known_while_heard()],

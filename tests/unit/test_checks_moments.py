@@ -13,7 +13,7 @@ from nodeproof.checks import checks, heartbeats, moments, observations, repeated
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.judge import judge
 from nodeproof.checks.moments import find
-from nodeproof.checks.observations import grew, has_writes, same_as, shows
+from nodeproof.checks.observations import grew, grew_with, has_writes, same_as, shows
 from nodeproof.checks.settings import default_of
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.timing import renewals_of
@@ -644,6 +644,39 @@ def test_judgment_of_observations_is_a_verdict(check: Check) -> None:
         observation = {"id": name, "what": "value", "subject": "node-1"}
         story.say(10.0 + at, "observed", **observation, value=1, asked_t=9.9 + at)
     assert judge(CLAIM, check, story.history(), configuration()).outcome == "conforms"
+
+
+REPORTED = moments.event_reported("Seen", "Node", NODE, "")
+
+
+def counting(growth: float, *reported: float, fenced: bool = True) -> Story:
+    """Record events at these times, and a counter at 10 s and 20 s that grew by `growth`."""
+    story = Story()
+    for t in reported:
+        story.event(t, "Seen", NODE, kind="Node")
+    for t, name, value in ((10.0, "first", 2.0), (20.0, "second", 2.0 + growth)):
+        story.say(t, "observed", id=name, what="value", subject=NODE, value=value, asked_t=t - 0.1)
+    return story.fence(30.0) if fenced else story
+
+
+@pytest.mark.parametrize(
+    ("story", "label"),
+    [
+        (counting(2, 12.0, 15.0), "conforms"),
+        (counting(2, 5.0, 12.0, 15.0, 25.0), "conforms"),
+        (counting(1, 12.0, 20.1), "conforms"),
+        (counting(2, 12.0, 20.1), "conforms"),
+        (counting(1, 12.0, 15.0), "deviates"),
+        (counting(2, 15.0), "deviates"),
+        (counting(0, 15.0), "deviates"),
+        (counting(0, 15.0, fenced=False), "deviates"),
+        (counting(2, 15.0, fenced=False), "unproven: gap"),
+        (counting(1, 15.0, fenced=False), "unproven: gap"),
+        (counting(0, 5.0), "unproven: no-anchor"),
+    ],
+)
+def test_counter_grows_with_the_events_between_its_observations(story: Story, label: str) -> None:
+    assert run(grew_with(FIRST, SECOND, REPORTED), story).label == label
 
 
 NAMES = Observation("names", "ConfigMaps at control-plane-1", "space", None)

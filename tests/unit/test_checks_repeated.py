@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -427,11 +428,12 @@ def test_moment_without_a_change_is_refused() -> None:
 STEP_S, PERIOD_S = 0.02, 2.05
 PUT, GET = audit(verb="update", resource="leases"), audit(verb="get", resource="leases")
 PERIOD = windows.formula("period", "R", "R - slack", "1.04R + 0.5 + slack")
-ENDS = {"after": cordoned(NODE), "until": uncordoned(NODE)}
+ENDS: Mapping[str, Any] = {"after": cordoned(NODE), "until": uncordoned(NODE)}
 FIVE = ("put",) * 5
 TEN = (*FIVE, "get", *FIVE)
 BEGIN_AT = (9.5, 11.6, 13.7, 15.8, 17.9, 19.98)
 """The first and the last burst are cut off by an end."""
+EXACT = WindowContext(configuration(), 0.01)
 
 
 def bursting(
@@ -456,13 +458,13 @@ def bursting(
     return story.fence(collected_t + 1)
 
 
-def fives(at_least: int = 3, times: int = 5) -> Check:
-    return in_bursts((PUT.request, times), apart=PERIOD, at_least=at_least, **ENDS)
+def fives(at_least: int = 3, times: int = 5, lasting_s: float | None = None) -> Check:
+    return in_bursts((PUT.request, times), apart=PERIOD, at_least=at_least, lasting_s=lasting_s, **ENDS)
 
 
-def tens(at_least: int = 3) -> Check:
+def tens(at_least: int = 3, lasting_s: float | None = None) -> Check:
     parts = ((PUT.request, 5), (GET.request, 1), (PUT.request, 5))
-    return in_bursts(*parts, apart=PERIOD, at_least=at_least, **ENDS)
+    return in_bursts(*parts, apart=PERIOD, at_least=at_least, lasting_s=lasting_s, **ENDS)
 
 
 def test_bursts_of_the_expected_size_conform() -> None:
@@ -507,6 +509,15 @@ def test_bursts_with_other_events_deviate(odd: Sequence[str]) -> None:
 )
 def test_bursts_too_close_too_late_or_stopping_deviate(begin_at: Sequence[float], word: str) -> None:
     assert_verdict(run(fives(), bursting(begin_at=begin_at)), "deviates", word)
+
+
+def test_bursts_with_waits_between_their_tries_deviate() -> None:
+    """Five tries last four steps, ten with a look between them ten."""
+    begin_at = (10.5, 12.8, 15.1, 17.4, 19.7)
+    for check, burst in ((fives, FIVE), (tens, TEN)):
+        story, lasts_s = bursting(burst, begin_at), STEP_S * (len(burst) - 1)
+        assert_verdict(run(check(lasting_s=lasts_s), story, EXACT), "conforms", "bursts of")
+        assert_verdict(run(check(lasting_s=lasts_s / 10), story, EXACT), "deviates", "a burst lasted")
 
 
 def test_long_silence_deviates_despite_slack() -> None:

@@ -38,8 +38,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT.*")
 
 def _observation_times(history: History, args: Args, *_: object) -> Times:
     observations = (Observation.from_json(args[part]) for part in ("before", "seen") if part in args)
-    entries = [_entry(history, observation) for observation in observations]
-    return [Span(float(entry.data["asked_t"]), entry.t) for entry in entries]
+    return [_look_span(_entry(history, observation)) for observation in observations]
+
+
+def _look_span(entry: Entry) -> Span:
+    """Return the time from the request for an observed value to its answer."""
+    return Span(float(entry.data["asked_t"]), entry.t)
 
 
 def _span_times(history: History, args: Args, *_: object) -> Times:
@@ -87,15 +91,52 @@ def grew(case: Case, before: Observation, after: Observation, low: float, high: 
     process restarted in between, its earlier count is unknown, and the later value is the least by which it
     grew.
     """
+    growth = _growth(case, before, after, high)
+    reason = f"{_name(after)} grew by {growth:g}"
+    return compare(low <= growth <= high, reason, f"{low:g} to {high:g}", Measured(growth))
+
+
+@measures("grew-with", times=_observation_times, after="seen", event="other")
+def grew_with(case: Case, before: Observation, after: Observation, event: Moment) -> Measurement:
+    """Check that a number grew by one for each occurrence of an event between two observations.
+
+    An occurrence within the slack of an observation may be counted or not. Numbers are read as for `grew`.
+    """
+    slack_s = case.context.slack_s
+    first, last = (_look_span(_entry(case.history, observation)) for observation in (before, after))
+    times = [occurrence.t for occurrence in moments.occurrences(case.history, event)]
+    low = sum(first.until_t + slack_s < t < last.since_t - slack_s for t in times)
+    high = sum(first.since_t - slack_s <= t <= last.until_t + slack_s for t in times)
+    if not high:
+        raise Undecided("no-anchor", f"{event} did not occur between both observations")
+    growth = _growth(case, before, after, high)
+    reason = f"{_name(after)} grew by {growth:g}, {event} occurred {high} times"
+    return Measurement(
+        reason,
+        Measured(growth),
+        finding="deviates" if growth < low else "lacks" if growth > high else "holds",
+        read=Span(first.since_t, last.until_t),
+        complete=[event],
+        complete_t=last.until_t,
+        if_missed=f"{event} may have occurred more often",
+    )
+
+
+def _growth(case: Case, before: Observation, after: Observation, high: float) -> float:
+    """Return by how much a number grew between two observations, at most by `high` if nothing is wrong.
+
+    Raises:
+        Undecided: It is not known.
+    """
     entry, earlier = _entry(case.history, after), _entry(case.history, before)
     if entry.data["value"] is None:
         raise Undecided("gap", f"{_name(after)} is not exported")
     is_anew = _is_started_anew(case.history, earlier, entry)
     growth = float(entry.data["value"]) - (0.0 if is_anew else float(earlier.data["value"] or 0))
-    reason = f"{_name(after)} grew by {growth:g}"
     if is_anew and growth <= high:
-        raise Undecided("gap", f"{reason} since its process restarted; its earlier count is lost")
-    return compare(low <= growth <= high, reason, f"{low:g} to {high:g}", Measured(growth))
+        reason = f"{_name(after)} grew by {growth:g} since its process restarted; its earlier count is lost"
+        raise Undecided("gap", reason)
+    return growth
 
 
 @measures("has-writes", times=_observation_times, names="seen")

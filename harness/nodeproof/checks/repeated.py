@@ -307,7 +307,12 @@ Burst = Sequence[tuple[float, str]]
 
 
 def in_bursts(
-    *runs: tuple[Moment, int], apart: WindowSpec, at_least: int, after: Moment, until: Moment
+    *runs: tuple[Moment, int],
+    apart: WindowSpec,
+    at_least: int,
+    after: Moment,
+    until: Moment,
+    lasting_s: float | None = None,
 ) -> Check:
     """Check that events come in bursts: each `(event, times)` in turn, exactly that often.
 
@@ -320,6 +325,7 @@ def in_bursts(
         at_least: Minimum number of complete bursts.
         after: Start of the checked time.
         until: End of the checked time.
+        lasting_s: Longest time (s) from the first event of a burst to its last; by default any.
 
     Raises:
         ValueError: A burst is empty.
@@ -327,12 +333,19 @@ def in_bursts(
     if not runs or any(times < 1 for _event, times in runs):
         raise ValueError(f"each burst needs at least one event: {[times for _event, times in runs]}")
     stored = [{"event": event.to_json(), "times": times} for event, times in runs]
-    return _in_bursts(stored, window=apart, at_least=at_least, after=after, until=until)
+    return _in_bursts(stored, window=apart, at_least=at_least, after=after, until=until, lasting_s=lasting_s)
 
 
 @measures("in-bursts", times=_times, runs="each", after="anchor")
 def _in_bursts(
-    case: Case, runs: Json, *, window: WindowSpec, at_least: int, after: Moment, until: Moment
+    case: Case,
+    runs: Json,
+    *,
+    window: WindowSpec,
+    at_least: int,
+    after: Moment,
+    until: Moment,
+    lasting_s: float | None = None,
 ) -> Measurement:
     history, slack_s, within = case.history, case.context.slack_s, between(case.history, after, until)
     allowed = compute(window, case.context, {})
@@ -347,7 +360,7 @@ def _in_bursts(
         return Measurement(reason, measured, allowed, "deviates", read=within, outliers=silences)
     if not allowed.discerning or slack_s >= allowed.nominal_s / 2:
         raise indiscernible(window, case.context, {})
-    compare = partial(_compare_bursts, runs, max(1, at_least), within, allowed, slack_s)
+    compare = partial(_compare_bursts, runs, max(1, at_least), within, allowed, slack_s, lasting_s)
     half_s = allowed.nominal_s / 2
     bursts, unclear = _split(tries, half_s, slack_s)
     if not any(within.since_t <= t <= within.until_t for t in unclear):
@@ -362,9 +375,15 @@ def _in_bursts(
 
 
 def _compare_bursts(
-    runs: Json, min_bursts: int, within: Span, window: Window, slack_s: float, bursts: Sequence[Burst]
+    runs: Json,
+    min_bursts: int,
+    within: Span,
+    window: Window,
+    slack_s: float,
+    lasting_s: float | None,
+    bursts: Sequence[Burst],
 ) -> Measurement:
-    """Compare the contents of the bursts, then the pauses between them, then their number."""
+    """Compare the contents of the bursts, then the pauses between them, their lengths and their number."""
     expected = [(str(Moment.from_json(run["event"])), int(run["times"])) for run in runs]
     # A burst near an end of the checked time may be incomplete.
     certain = Span(within.since_t + slack_s, within.until_t - slack_s)
@@ -391,6 +410,11 @@ def _compare_bursts(
         pause_s = outliers[0].gaps[0].length_s
         reason, measured = f"{pause_s:.3f} s from one burst to the next", Measured(pause_s, "s")
         return Measurement(reason, measured, window, "deviates", read=within, outliers=outliers)
+    long = [] if lasting_s is None else _long_bursts(complete_bursts, lasting_s, slack_s)
+    if long:
+        length_s, allowed = long[0].gaps[0].length_s, long[0].window
+        reason, measured = f"a burst lasted {length_s:.3f} s", Measured(length_s, "s")
+        return Measurement(reason, measured, allowed, "deviates", read=within, outliers=long)
     evidence = _every(events_of_bursts({"each": runs}), within, "there may be more tries")
     if len(complete_bursts) < min_bursts:
         reason = f"{len(complete_bursts)} complete bursts, need {min_bursts}"
@@ -404,6 +428,12 @@ def _silences(times: Sequence[float], within: Span, window: Window) -> Sequence[
     inside = [t for t in times if within.since_t <= t <= within.until_t]
     ends = pairwise([within.since_t, *inside, within.until_t])
     return outliers_of((replace(window, low_s=0.0), Span(*pair)) for pair in ends)
+
+
+def _long_bursts(bursts: Sequence[Burst], lasting_s: float, slack_s: float) -> Sequence[Outlier]:
+    """Return the bursts that last longer than `lasting_s`."""
+    window = Window(0.0, lasting_s + slack_s, lasting_s, "within", "0", f"{lasting_s:g} + slack")
+    return outliers_of((window, Span(burst[0][0], burst[-1][0])) for burst in bursts)
 
 
 def _wrong_pauses(
