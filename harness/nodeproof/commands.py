@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> tuple[int, Path | No
     import pytest
 
     from nodeproof import catalogue
-    from nodeproof.report import digest, page, rundir, site
+    from nodeproof.report import digest, rundir, site
 
     run_plugin = _RunFolder()
     # pytest prints its own summary lists only if the user passes -r, which then overrides this one.
@@ -71,9 +71,8 @@ def _run(arguments: argparse.Namespace, rest: list[str]) -> tuple[int, Path | No
     if folder is None or not (folder / "run.json").exists():
         return (0 if status == 0 else ENVIRONMENT), None
     if not arguments.no_site:
-        index = site.generate(folder, _say, catalogue.load(run_plugin.claims))
-        _say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
-        _say(f"report, each scenario with its evidence: {index}")
+        judged_page = site.write(folder, _say, catalogue.load(run_plugin.claims))
+        _say(f"report, the Nodes page with its verdicts: {judged_page}")
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
     rows = rundir.read_verdicts(folder)

@@ -111,6 +111,9 @@ def test_failing_npm_is_a_problem_and_leaves_nothing_installed(
     with pytest.raises(Problem, match="npm"):
         site.generate(run, print, {})
     assert not list((tmp_path / "cache" / "nodeproof").glob("allure-*/node_modules"))
+    messages: list[str] = []
+    assert site.write(run, messages.append, {}).is_file()
+    assert messages[-1].startswith("no Allure site, the rest is done: npm failed")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from nodeproof import catalogue
 from nodeproof.model.claim import Claim
-from nodeproof.model.problem import Problem
 from nodeproof.report import comparison, digest, merge, page, publish, recheck, rundir, site, tables
 from nodeproof.report.digest import Digest
 from nodeproof.report.plain import encodable
@@ -43,14 +42,8 @@ def recheck_run(arguments: argparse.Namespace) -> int:
         put(f"changed: {difference}")
     for sentence in run.missing:
         say(f"the run is not whole: {sentence}")
-    if arguments.no_site:
-        page.write(run.run, claims)
-    else:
-        try:
-            say(f"Allure site: {site.generate(run.run, say, claims)}")
-        except Problem as problem:
-            say(f"no Allure site, the rest is done: {problem.line}")
-    say(f"the page, judged again: {run.run / 'site' / page.FILE}")
+    judged_page = page.write(run.run, claims) if arguments.no_site else site.write(run.run, say, claims)
+    say(f"the page, judged again: {judged_page}")
     say(f"JUnit XML: {run.run / tables.JUNIT_FILE}")
     broken_off = facts.exit_reason or ("" if facts.ended else "the run has no end")
     required = digest.named_claims(facts)
@@ -70,9 +63,7 @@ def merge_shards(arguments: argparse.Namespace) -> int:
     if facts.exit_reason:
         say(facts.exit_reason)
     if not arguments.no_site:
-        index = site.generate(folder, say, claims)
-        say(f"report, the Nodes page with its verdicts: {index.with_name(page.FILE)}")
-        say(f"report, each scenario with its evidence: {index}")
+        say(f"report, the Nodes page with its verdicts: {site.write(folder, say, claims)}")
     return digest.exit_code(
         run.rows, merged.selected, facts.selected, facts.exit_reason, is_whole=run.is_whole
     )

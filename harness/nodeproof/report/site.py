@@ -82,6 +82,19 @@ def generate(run: Path, report_line: Callable[[str], None], claims: Mapping[str,
         page.write(run, claims)
 
 
+def write(run: Path, report_line: Callable[[str], None], claims: Mapping[str, Claim]) -> Path:
+    """Build the site as `generate` does, or report why it is left out; return the judged page.
+
+    Raises:
+        Problem: The judged page cannot be written.
+    """
+    try:
+        report_line(f"report, each scenario with its evidence: {_build(run.resolve(), report_line, claims)}")
+    except Problem as problem:
+        report_line(f"no Allure site, the rest is done: {problem.line}")
+    return page.write(run, claims)
+
+
 def _build(run: Path, report_line: Callable[[str], None], claims: Mapping[str, Claim]) -> Path:
     facts, node = rundir.read_facts(run), find_node()
     stored = digest.read(run, claims)
