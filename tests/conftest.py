@@ -26,6 +26,7 @@ TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = (
     "ended",
     "finished",
+    "in_image",
     "installed",
     "marks",
     "other",

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -135,24 +136,36 @@ def stranger(altered_whole: LabHandle) -> Iterator[LabHandle]:
         yield altered_whole
 
 
+@contextmanager
+def listed(lab: LabHandle, kubeconfig: Path, folder: Path) -> Iterator[str]:
+    """Write an inventory of all nodes and a file of scenarios into a folder, and yield the inventory's name.
+
+    Marks are removed when the context ends.
+    """
+    api, entries = lab.cluster.api, lab.fleet.nodes()
+    write_ssh_files(lab, folder, {entry.name: entry.control_address for entry in entries})
+    uid = api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    context = yaml.safe_load(kubeconfig.read_text())["current-context"]
+    content = {
+        "cluster": {"kubeconfig": str(kubeconfig), "context": context, "uid": uid},
+        "ssh": {"config": "ssh_config", "known_hosts": "known_hosts"},
+        "nodes": {entry.name: {"may": ["unit-down"]} for entry in entries},
+    }
+    (folder / "cluster.yaml").write_text(json.dumps(content))
+    (folder / "test_cluster.py").write_text(SCENARIOS)
+    try:
+        yield "cluster.yaml"
+    finally:
+        for entry in entries:
+            api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
+
+
 @pytest.fixture
 def inventory(stranger: LabHandle, served: Path, tmp_path: Path) -> Iterator[str]:
     """Write an inventory of all nodes and a file of scenarios; return the inventory's name."""
     stranger.wait_nodes_ready()
-    api, entries = stranger.cluster.api, stranger.fleet.nodes()
-    write_ssh_files(stranger, tmp_path, {entry.name: entry.control_address for entry in entries})
-    uid = api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-    context = yaml.safe_load(served.read_text())["current-context"]
-    content = {
-        "cluster": {"kubeconfig": str(served), "context": context, "uid": uid},
-        "ssh": {"config": "ssh_config", "known_hosts": "known_hosts"},
-        "nodes": {entry.name: {"may": ["unit-down"]} for entry in entries},
-    }
-    (tmp_path / "cluster.yaml").write_text(json.dumps(content))
-    (tmp_path / "test_cluster.py").write_text(SCENARIOS)
-    yield "cluster.yaml"
-    for entry in entries:
-        api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
+    with listed(stranger, served, tmp_path) as name:
+        yield name
 
 
 @pytest.fixture
@@ -195,6 +208,19 @@ def open_faults(lab: LabHandle) -> list[Json]:
     return list(json.loads(lease["metadata"]["annotations"][LEDGER]))
 
 
+def check_judged_and_healed(lab: LabHandle, folder: Path, faulted: str) -> None:
+    """Check the verdicts of the only run below a folder, and that nothing of its fault is left."""
+    run = the_run(folder)
+    assert run is not None
+    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(run)}
+    lacking = verdicts.pop("partition.terminating")
+    assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
+    assert lacking == ("unproven", "lab-lacks")
+    assert steps(run)[-1] == "closed"
+    assert open_faults(lab) == []
+    assert timers_on(lab, faulted) == []
+
+
 @pytest.mark.usefixtures("owners_pod")
 def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
     names = sorted(stranger.fleet.node_names())
@@ -202,20 +228,12 @@ def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: st
     run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py")
     process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
     assert process.status == 0, process
-    folder = the_run(tmp_path)
-    assert folder is not None
-    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    lacking = verdicts.pop("partition.terminating")
-    assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
-    assert lacking == ("unproven", "lab-lacks")
-    assert steps(folder)[-1] == "closed"
     for line in (
         "1 of 2 scenarios can run on this cluster, 1 with faults",
         *(f"unit-down on {names[0]}: {step}" for step in ("injected", "healed")),
     ):
         assert line in process.stderr, process
-    assert open_faults(stranger) == []
-    assert timers_on(stranger, names[0]) == []
+    check_judged_and_healed(stranger, tmp_path, names[0])
     left = [entry["metadata"] for entry in stranger.cluster.api.get("/api/v1/nodes")["items"]]
     assert not any(SENTINEL_ANNOTATION in metadata["annotations"] for metadata in left)
     pods = stranger.cluster.api.get(PODS)["items"]
