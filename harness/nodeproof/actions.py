@@ -1092,7 +1092,7 @@ def _name() -> str:
 
 
 _WRITERS = 3
-"""As many as control planes: the balancer passes each new connection to the next of them."""
+"""Writers of each kind, as many as control planes: the balancer passes each new connection to the next."""
 _LEAST, _BEGIN_TIMEOUT_S = 3 * _WRITERS, 20.0
 """Writes before the scenario goes on: an acknowledged one must be there to be lost."""
 
@@ -1101,16 +1101,18 @@ def write_repeatedly(namespace: str) -> Action[None]:
     """Create ConfigMaps in a namespace until the recording ends, and record each acknowledgement.
 
     The action ends once some writes are acknowledged. Three writers, each over its own connection, create one
-    twice a second; an unanswered request delays its writer. Judge them with `write_acknowledged` and
-    `has_writes`.
+    twice a second, and three others update the first one; an unanswered request delays its writer. Judge them
+    with `write_acknowledged` and `has_writes`.
     """
 
     def do(context: ActionContext) -> None:
         if context.recording is None:
             raise Problem("nothing is being recorded", "write_repeatedly(...)", "use `with lab.record():`")
-        for _writer in range(_WRITERS):
+        update = partial(_update, name=_write(context.lab.cluster.api, namespace))
+        kinds: Sequence[Callable[[Api, str], str]] = (_write, update)
+        for write in _WRITERS * [*kinds]:
             api = Api(context.lab.dir / "pki" / "admin.kubeconfig", context.lab.fleet.dial)
-            context.recording.observe(WRITE, namespace, partial(_write, api, namespace))
+            context.recording.observe(WRITE, namespace, partial(write, api, namespace))
         has_begun = partial(_are_acknowledged, context.recording, namespace)
         if not wait_until(has_begun, _BEGIN_TIMEOUT_S):
             message = f"no {_LEAST} writes acknowledged within {_BEGIN_TIMEOUT_S:g} s"
@@ -1130,6 +1132,12 @@ def _write(api: Api, namespace: str) -> str:
     """Create a ConfigMap and return its name. Raises ApiError."""
     name = f"write-{uuid.uuid4().hex[:8]}"
     api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": name}})
+    return name
+
+
+def _update(api: Api, namespace: str, name: str) -> str:
+    """Update a ConfigMap and return its name. Raises ApiError."""
+    api.patch(f"/api/v1/namespaces/{namespace}/configmaps/{name}", {"data": {"value": uuid.uuid4().hex}})
     return name
 
 
