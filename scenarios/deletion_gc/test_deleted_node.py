@@ -48,6 +48,8 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
             labels = {"reason": "orphaned", "namespace": namespace.name}
             count = lab.observe(probes.metric("kube-controller-manager", REMOVED, **labels))
             claim("deletion-gc.force-metric").expect_later(checks.shows(count, 1))
+    threshold = checks.default_of("terminated-pod-gc-threshold")
+    claim("deletion-gc.terminated-threshold").expect_later(threshold)
 
 
 def expect_event_and_no_lease(claim: Expectations, node: Node) -> None:

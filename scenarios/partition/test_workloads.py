@@ -1,37 +1,40 @@
 """Pods of an unreachable node: evicted, recreated and staying ones."""
 
+from collections.abc import Mapping, Sequence
+
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE, Pod, Workload, preferring, tolerates, workload
 from nodeproof.scenario.sources import audit
-from nodeproof.scenario.types import Injection
+from nodeproof.scenario.types import Injection, Moment
 
 MANAGER = "kube-controller-manager"
 REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 CONTAINER_START_S = 60.0
+GRACE_S, LONG_GRACE_S = 1, 45
+"""Grace periods of pods without a controller and with one: shorter and longer than the default of 30 s."""
 EVICTIONS = "node_collector_evictions_total"
 MARK = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}
 
 
 @needs(nodes=3, faulted=1, duration_s="G + T + 4P + 40")
 def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: Expectations) -> None:
-    node = lab.target
-    zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
+    node, entries = lab.target, lab.nodes()
+    zone = next(entry.zone for entry in entries if entry.name == node)
+    taint_writes = moments.no_execute_written(*(entry.name for entry in entries if entry.zone == zone))
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
     daemons = workload("DaemonSet")
-    deployment, stateful_set = (
-        workload(kind, **preferring(node), tolerations=[tolerates(UNREACHABLE, lab.toleration_s)])
-        for kind in ("Deployment", "StatefulSet")
-    )
+    pod_fields = {
+        **preferring(node),
+        "tolerations": [tolerates(UNREACHABLE, lab.toleration_s)],
+        "terminationGracePeriodSeconds": LONG_GRACE_S,
+    }
+    deployment, stateful_set = workload("Deployment", **pod_fields), workload("StatefulSet", **pod_fields)
     counter = probes.metric(MANAGER, EVICTIONS, zone=f":\x00:{zone}")
     no_schedule = node.taint(UNREACHABLE, "NoSchedule").added
 
-    with lab.record():
-        for controller in (daemons, deployment, stateful_set):
-            lab.run(controller.make)
-            lab.wait_for(
-                controller.running_on(node).after(controller.make.begun, windows.up_to(CONTAINER_START_S))
-            )
+    with lab.record(extra_resources=("endpointslices",)):
+        daemon, *owned = (run_served(lab, controller) for controller in (daemons, deployment, stateful_set))
         lab.run(actions.disruption_budget(deployment))
         before = lab.observe(counter)
         with lab.inject(faults.partition(node)) as fault:
@@ -39,15 +42,35 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
             lab.wait_for(no_schedule.after(node.unknown, windows.up_to(5)))
             pending = lab.run(actions.pending_pod(only_on=node))
             expect_unknown_node(lab, claim, fault)
-            expect_eviction(lab, claim, pod, fault)
+            expect_unready_pods(
+                lab, claim, [pod, tolerant, daemon, *owned], [daemons, deployment, stateful_set]
+            )
+            expect_eviction(lab, claim, [pod, *owned], fault)
             expect_replacement(lab, claim, deployment, stateful_set)
             expect_no_binding(lab, claim, pending)
             expect_no_deletion(lab, claim, tolerant, daemons)
             after = lab.observe(counter)
         claim("monitoring.recovery").expect(node.ready, within=windows.recovery(), after=fault.healing_at)
-        expect_direct_deletion(lab, claim, pod, fault)
+        expect_direct_deletions(lab, claim, [pod, *owned], fault)
     # The taint may be written twice, and each write is counted.
-    claim("eviction.metrics").expect_later(checks.grew(before, after, 1, 2))
+    claim("eviction.metrics").expect_later(checks.grew_with(before, after, taint_writes))
+
+
+def run_served(lab: Lab, controller: Workload) -> Pod:
+    """Run a workload with a Service, and return its pod on the target, which is a ready endpoint."""
+    lab.run(controller.make)
+    begun, start = controller.make.begun, windows.up_to(CONTAINER_START_S)
+    lab.wait_for(controller.running_on(lab.target).after(begun, start))
+    lab.run(actions.service(controller))
+    lab.wait_for(endpoint_written(controller, lab.target, {"ready": True}).after(begun, start))
+    return lab.run(actions.pod_of(controller, on=lab.target))
+
+
+def endpoint_written(over: Workload, node: str, conditions: Mapping[str, bool]) -> Moment:
+    """Match a write of an EndpointSlice of a workload's Service with such an endpoint on a node."""
+    labels = {"kubernetes.io/service-name": over.name}
+    endpoint = {"nodeName": node, "conditions": conditions}
+    return moments.written("endpointslices", {"metadata": {"labels": labels}, "endpoints": [endpoint]})
 
 
 def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None:
@@ -63,7 +86,21 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
     claim("monitoring.not-ready-event").expect_later(checks.counted(event, 1, 1, **fault.span))
 
 
-def expect_eviction(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) -> None:
+def expect_unready_pods(
+    lab: Lab, claim: Expectations, pods: Sequence[Pod], services: Sequence[Workload]
+) -> None:
+    """Expect that all pods of the node are marked, and that no endpoint on it stays ready."""
+    marked = claim("conditions.pods-marked-not-ready")
+    for pod in pods:
+        unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+        marked.expect(unready, within=windows.monitor_pass(), after=lab.target.unknown)
+    for service in services:
+        left = endpoint_written(service, lab.target, {"ready": False})
+        marked.expect(left, within=windows.up_to("P + 3"), after=lab.target.unknown)
+
+
+def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:
+    """Expect the same of all pods; the first one has no controller."""
     node, tolerated_s = lab.target, lab.toleration_s
     tainted, toleration = node.taint(UNREACHABLE, "NoExecute").added, windows.toleration(tolerated_s)
     latest = f"G + 3P + max(P, 1/E) + 1 + {tolerated_s}"
@@ -71,20 +108,17 @@ def expect_eviction(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) -
         "period", f"G + {tolerated_s}", f"G - 1.04R + {tolerated_s} - slack", f"{latest} + slack"
     )
 
-    unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
-    disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
-    graceful = moments.first_after(pod.became({"metadata": {"deletionGracePeriodSeconds": 1}}), after=tainted)
-    event = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
-
-    claim("conditions.pods-marked-not-ready").expect(
-        unready, within=windows.monitor_pass(), after=node.unknown
-    )
-    claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
-    claim("eviction.graceful-delete").expect(graceful, within=toleration, after=tainted)
-    claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
-    claim("eviction.event").expect(event, within=toleration, after=tainted)
-    claim("eviction.event").expect_later(checks.counted(event, 1, 1, **fault.span))
-    claim("daemonset.not-evicted-on-node-failure").expect(pod.deletion, within=toleration, after=tainted)
+    for pod in pods:
+        grace_s = GRACE_S if pod == pods[0] else LONG_GRACE_S
+        grace = pod.became({"metadata": {"deletionGracePeriodSeconds": grace_s}})
+        disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
+        event = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
+        claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
+        claim("eviction.graceful-delete").expect(grace, within=windows.up_to(1), after=pod.deletion)
+        claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
+        claim("eviction.event").expect(event, within=toleration, after=tainted)
+        claim("eviction.event").expect_later(checks.counted(event, 1, 1, **fault.span))
+    claim("daemonset.not-evicted-on-node-failure").expect(pods[0].deletion, within=toleration, after=tainted)
 
 
 def expect_replacement(lab: Lab, claim: Expectations, deployment: Workload, stateful_set: Workload) -> None:
@@ -117,13 +151,14 @@ def expect_no_deletion(lab: Lab, claim: Expectations, tolerant: Pod, daemons: Wo
     claim("daemonset.not-evicted-on-node-failure").never(daemons.deletion, throughout=longer, after=tainted)
 
 
-def expect_direct_deletion(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) -> None:
-    """Expect one DELETE request for the pod, and none to the Eviction API."""
-    pod_pattern = {"resource": "pods", "name": pod.name, "namespace": pod.namespace}
+def expect_direct_deletions(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:
+    """Expect one DELETE request for each pod, one of which has a budget, and none to the Eviction API."""
+    names = {"$in": [pod.name for pod in pods]}
+    pod_pattern = {"resource": "pods", "name": names, "namespace": pods[0].namespace}
     deletions = audit(verb="delete", user={"$not": f"system:node:{lab.target}"}, **pod_pattern)
     eviction_requests = audit(verb="create", subresource="eviction", **pod_pattern)
     lab.collect(deletions, eviction_requests)
-    claim("eviction.api-initiated").expect_later(checks.counted(deletions.request, 1, 1, **fault.span))
-    claim("eviction.api-initiated").expect_later(
-        checks.counted(eviction_requests.request, 0, 0, **fault.span)
-    )
+    for requests, count in ((deletions, len(pods)), (eviction_requests, 0)):
+        claim("eviction.api-initiated").expect_later(
+            checks.counted(requests.request, count, count, **fault.span)
+        )

@@ -72,7 +72,7 @@ def lose_55_percent_of_a_zone(lab: Lab, claim: Expectations, rate: Expectation, 
             for name, value in ((UNHEALTHY, len(lost) + 1), (HEALTH, 45.0)):
                 reading = lab.observe(probes.metric(MANAGER, name, zone=f":\x00:{zone}"))
                 claim("rate-limits.unhealthy-definition").expect_later(checks.shows(reading, value))
-            taint_two_nodes_of_another_zone(lab, claim, [node.name for node in nodes], evictions.period)
+            taint_two_nodes_of_another_zone(lab, claim, rate, evictions, [node.name for node in nodes])
         taints = [node.taint(UNREACHABLE, "NoExecute").added for node in lost]
         lab.check_still_to_come(taints, at_least=evictions.gaps_after + 1)
         rate.expect(evictions.spaced(taint_writes, evictions.gaps_after, last.ready, fault.healing_at))
@@ -85,14 +85,23 @@ def expect_the_threshold_of_the_zone(claim: Expectations, normal: Check, stopped
         claim("rate-limits.threshold-is-per-zone").expect_later(check)
 
 
-def taint_two_nodes_of_another_zone(lab: Lab, claim: Expectations, zone: list[str], period: str) -> None:
-    """Make two targets outside of a zone not ready at about the same time."""
-    first_pass, second_pass = f"max(P, {period}) + 1", f"max(P, {period}) + {period} + 1"
+def taint_two_nodes_of_another_zone(
+    lab: Lab, claim: Expectations, rate: Expectation, evictions: Evictions, zone: list[str]
+) -> None:
+    """Make two targets outside of a zone not ready at about the same time: one waits for the other."""
     first, second = (name for name in lab.targets if name not in zone)
+    taints, writes = (
+        moments.all_of(*(node.taint(NOT_READY, "NoExecute").added for node in (first, second))),
+        moments.no_execute_written(first, second),
+    )
+    first_pass = f"max(P, {evictions.period}) + 1"
+    per_zone_policy = claim("zones.per-zone-policy")
     with lab.inject(faults.patch_ready(first)), lab.inject(faults.patch_ready(second)):
-        for node, bound in ((first, first_pass), (second, second_pass)):
-            tainted = node.taint(NOT_READY, "NoExecute").added
-            claim("zones.per-zone-policy").expect(tainted, within=windows.up_to(bound), after=node.not_ready)
+        per_zone_policy.expect(writes, within=windows.up_to(first_pass), after=first.not_ready)
+        both = windows.up_to(f"{first_pass} + {evictions.period}")
+        per_zone_policy.expect(taints, within=both, after=second.not_ready)
+        # Either of them may be the first.
+        rate.expect_later(evictions.spaced(writes, 1, after=first.not_ready, until=taints))
 
 
 @needs(

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import tolerates
+from nodeproof.scenario.kubernetes import CAST_GRACE_S, tolerates
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
 SECOND_KEY = "example.com/second"
 VALUE, OTHER_VALUE = "nodeproof", "other"
 EVICTION_S, SCHEDULING_S = 2, 15
 LONG_S, SHORT_S, LATE_S = 20, 5, 4
+GRACE_S = 1
+"""Grace period of all pods but one (s)."""
 Tolerations = Sequence[Sequence[Mapping[str, Any]]]
 
 
@@ -36,6 +38,9 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
                 claim("taints.user-noexecute-evicts").expect(
                     pod.deletion, within=windows.up_to(EVICTION_S), after=added
                 )
+                grace_s = CAST_GRACE_S if pod == cast.patient else GRACE_S
+                grace = pod.became({"metadata": {"deletionGracePeriodSeconds": grace_s}})
+                claim("eviction.graceful-delete").expect(grace, within=windows.up_to(1), after=pod.deletion)
             expect_late_pods_evicted(lab, claim)
             expect_scheduling(lab, claim, not_tolerant, [[equal], [tolerates(KEY)]])
             finite.expect(finite_pod.deletion, within=windows.toleration(short_s), after=added)
