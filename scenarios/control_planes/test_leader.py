@@ -5,13 +5,14 @@ for the lease duration L from when it saw the last renewal.
 """
 
 from nodeproof.scenario import Expectations, Lab, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import workload
 from nodeproof.scenario.sources import Log
 from nodeproof.scenario.types import Moment
 
 MANAGER, LEASES, NAMESPACE = "kube-controller-manager", "component-leases", "kube-system"
 PLANES = ("control-plane-1", "control-plane-2", "control-plane-3")
 STOPPED = "leaderelection lost"
-UNCHANGED = windows.absence_for("2L")
+UNCHANGED, IDLE = windows.absence_for("2L"), windows.absence_including_anchor(3.0)
 
 
 def other_holder(leader: str) -> Moment:
@@ -43,9 +44,13 @@ def test_leader_stays_while_a_candidate_dies_and_returns(lab: Lab, claim: Expect
 
 @needs(nodes=2, components=(MANAGER,), control_planes=3, duration_s="D + L + 30")
 def test_leader_stops_when_it_cannot_renew(lab: Lab, claim: Expectations) -> None:
-    log = Log(MANAGER, STOPPED)
+    """It makes no pods after that: no other replica leads, either."""
+    log, load = Log(MANAGER, STOPPED), workload("Deployment")
+    stops = claim("leader-election.stops-at-renew-deadline")
     with lab.record(extra_resources=[LEASES]):
         with lab.inject(faults.deny_election(MANAGER)) as fault:
-            claim("leader-election.stops-at-renew-deadline").expect_later(log.line, after=fault.injected_at)
+            stops.expect_later(log.line, after=fault.injected_at)
             lab.wait_for(lab.target.unknown.never_after(fault.injected_at, windows.absence_for("D + 2Y + 3")))
+            lab.run(load.make)
+            stops.never(load.pod_written(), throughout=IDLE, after=load.make.begun)
         lab.collect(log)

@@ -4,6 +4,7 @@ from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import ZONE_LABEL, Node, workload
+from nodeproof.scenario.types import Moment
 
 HOSTNAME, TYPE, OWN = "kubernetes.io/hostname", "node.kubernetes.io/instance-type", "nodeproof.dev/own"
 NEW = "nodeproof.dev/new"
@@ -141,27 +142,29 @@ def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: 
     """One kubelet may not register its Node; another one has no kubeconfig."""
     absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
     silent, alone = (name.created for name in (SILENT, ALONE))
+    silent_joins = actions.join(SILENT, registerNode=False)
+    alone_joins = actions.join(ALONE, flags=["--kubeconfig="], healthzPort=HEALTHZ_PORT, **STANDALONE)
     no_registration = claim("registration.register-node-false")
     no_kubeconfig = claim("registration.kubeconfig-required")
 
     with lab.record():
         # A Node created within the slack of a boot would be left open, so the absence begins before it.
         lab.wait_for(silent.never_after(moments.recording_began(), windows.absence(lab.clear_s)))
-        lab.run(actions.join(ALONE, flags=["--kubeconfig="], healthzPort=HEALTHZ_PORT, **STANDALONE))
-        lab.run(actions.join(SILENT, registerNode=False))
+        lab.run(alone_joins)
+        lab.run(silent_joins)
         no_registration.expect_later(silent.never_after(moments.recording_began(), absent_from_begin))
-        no_registration.never(silent, throughout=absent, after=moments.booted(SILENT))
-        use_a_node_that_was_created_by_hand(lab, claim)
+        no_registration.never(silent, throughout=absent, after=silent_joins.ended)
+        use_a_node_that_was_created_by_hand(lab, claim, silent_joins.ended)
         no_kubeconfig.expect_later(alone.never_after(moments.recording_began(), absent_from_begin))
-        no_kubeconfig.never(alone, throughout=absent, after=moments.booted(ALONE))
+        no_kubeconfig.never(alone, throughout=absent, after=alone_joins.ended)
         no_kubeconfig.expect_later(checks.shows(lab.observe(probes.healthz(ALONE, HEALTHZ_PORT)), "ok"))
 
 
-def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations) -> None:
+def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations, start: Moment) -> None:
     """Expect that the running kubelet makes the Node Ready, and runs a pod that the scheduler binds to it."""
     healthy = claim("manual-node.becomes-healthy")
     lab.run(actions.create_node(SILENT, {HOSTNAME: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
-    lab.require(SILENT.created, within_s=GIVES_UP_S, after=moments.booted(SILENT))
+    lab.require(SILENT.created, within_s=GIVES_UP_S, after=start)
     healthy.expect(SILENT.ready, within=windows.up_to(UP_S), after=SILENT.created)
     pod = lab.run(actions.pending_pod(only_on=SILENT))
     healthy.expect(pod.bound, within=windows.up_to(BINDING_S), after=pod.created)
