@@ -22,14 +22,13 @@ def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations)
 
     with lab.record():
         machine = lab.observe(probes.machine_facts(node))
-        info, addresses, conditions = (
+        info, conditions = (
             lab.observe(probes.field_of(f"{NODES}/{node}", f"status.{field}"))
-            for field in ("nodeInfo", "addresses", "conditions")
+            for field in ("nodeInfo", "conditions")
         )
         resources = lab.observe(probes.resources_of(node))
         max_pods = lab.observe(probes.kubelet_field(node, "maxPods"))
         expect_versions_and_ids(claim, info, machine)
-        expect_addresses(lab, claim, addresses, machine)
 
     size = {"cpu": 1000 * machine.value["cpus"], "memory": machine.value["memory"], "pods": max_pods.value}
     claim("capacity.fields").expect_later(checks.shows(resources, {"capacity": size}))
@@ -37,6 +36,17 @@ def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations)
         checks.shows(resources, {"allocatable": dict.fromkeys(RESOURCES, PRESENT)})
     )
     claim("conditions.ready-true-shape").expect_later(checks.shows(conditions, [READY]))
+
+
+@needs(nodes=2, features=("systemd",), duration_s="10")
+def test_node_has_addresses_at_which_its_kubelet_answers(lab: Lab, claim: Expectations) -> None:
+    """All of them are internal."""
+    node = lab.target
+
+    with lab.record():
+        machine = lab.observe(probes.machine_facts(node))
+        addresses = lab.observe(probes.field_of(f"{NODES}/{node}", "status.addresses"))
+        expect_addresses(lab, claim, addresses, machine)
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), duration_s="60")

@@ -19,17 +19,8 @@ def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: 
     node = lab.target
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     unreachable, not_ready = (node.taint(key, "NoExecute").added for key in (UNREACHABLE, NOT_READY))
-    zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
-    nodes = [entry.name for entry in lab.nodes() if entry.zone == zone]
-    zone_key = f":\x00:{zone}"
 
     with lab.record(status_of=pod):
-        # The gauges show the state of the last pass.
-        one_pass = windows.absence(lab.configuration["P"] + 1.0)
-        lab.wait_for(node.unknown.never_after(moments.recording_began(), one_pass))
-        unhealthy = count_not_ready(lab, nodes)
-        gauge = lab.observe(probes.metric(MANAGER, UNHEALTHY, zone=zone_key))
-        claim("zones.metrics").expect_later(checks.shows(gauge, unhealthy))
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             claim("monitoring.detection-time").expect_later(
@@ -45,10 +36,29 @@ def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: 
             claim("eviction.toleration-seconds-override").expect(
                 pod.deletion, within=windows.toleration(lab.toleration_s), after=unreachable
             )
-            expect_gauges(lab, claim, zone_key, size=len(nodes), unhealthy=unhealthy + 1)
             expect_terminating(claim, pod, fault)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         expect_taints_removed(lab, claim)
+
+
+@needs(nodes=2, faulted=1, duration_s="G + 6P + 10")
+def test_gauges_of_a_zone_count_its_lost_node(lab: Lab, claim: Expectations) -> None:
+    node = lab.target
+    zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
+    nodes = [entry.name for entry in lab.nodes() if entry.zone == zone]
+    zone_key = f":\x00:{zone}"
+    # The gauges show the state of the last pass.
+    one_pass = windows.absence(lab.configuration["P"] + 1.0)
+
+    with lab.record():
+        lab.wait_for(node.unknown.never_after(moments.recording_began(), one_pass))
+        unhealthy = count_not_ready(lab, nodes)
+        gauge = lab.observe(probes.metric(MANAGER, UNHEALTHY, zone=zone_key))
+        claim("zones.metrics").expect_later(checks.shows(gauge, unhealthy))
+        with lab.inject(faults.partition(node)) as fault:
+            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_for(node.ready.never_after(node.unknown, one_pass))
+            expect_gauges(lab, claim, zone_key, size=len(nodes), unhealthy=unhealthy + 1)
 
 
 def count_not_ready(lab: Lab, nodes: Sequence[str]) -> int:

@@ -117,6 +117,7 @@ def test_pod_of_partitioned_node_is_evicted(lab: Lab, claim: Expectations) -> No
         )
 """
 LOSS_CLAIMS = CLAIMS - {"heartbeat.kubelet-stop"}
+PARTITION_CLAIMS = LOSS_CLAIMS | {"eviction.toleration-seconds-override"}
 INPUTS = f"ls {STATE_FOLDER}/nodeproof-heal-* 2>/dev/null || :"
 
 
@@ -354,8 +355,7 @@ def test_partitions_are_judged_and_healed(
     folder = the_run(tmp_path)
     assert folder is not None
     verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    claims = {*LOSS_CLAIMS, "eviction.toleration-seconds-override"}
-    assert verdicts == dict.fromkeys(claims, ("conforms", None))
+    assert verdicts == dict.fromkeys(PARTITION_CLAIMS, ("conforms", None))
     assert steps(folder)[-1] == "closed"
     assert not has_pods_namespace(stranger)
     target = min(stranger.fleet.node_names())

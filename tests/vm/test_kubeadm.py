@@ -17,7 +17,8 @@ import yaml
 
 from nodeproof import proc
 from nodeproof.artifacts.components import Components
-from nodeproof.cluster.resources import node
+from nodeproof.cluster.resources import POD_NAMESPACE, node
+from nodeproof.cluster.workloads import WITNESS_IMAGE
 from nodeproof.faults.fault import succeeds
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.base.spec import API_ADDRESS
@@ -33,7 +34,14 @@ from nodeproof.root import root_prefix
 from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import nodeproof, steps, the_run
 from tests.acceptance.test_own_cluster import FUTURE
-from tests.acceptance.test_run_on_a_cluster import CLAIMS, LOSS_CLAIMS, POWER_SCENARIO, SCENARIOS
+from tests.acceptance.test_run_on_a_cluster import (
+    CLAIMS,
+    LOSS_CLAIMS,
+    PARTITION_CLAIMS,
+    PARTITION_SCENARIO,
+    POWER_SCENARIO,
+    SCENARIOS,
+)
 
 Json = Any
 SERVE_TIMEOUT_S, RUN_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 900.0, 300.0
@@ -143,7 +151,7 @@ def mark_for(lab: LabHandle, kubeconfig: Path, folder: Path, entries: Json) -> N
 def check_run(lab: LabHandle, folder: Path, scenario: str, claims: Collection[str]) -> None:
     """Run a scenario that is not skipped, and check its verdicts and that nothing of it is left."""
     (folder / "test_cluster.py").write_text(scenario)
-    run = ("run", "--cluster", "cluster.yaml", "--no-site", "test_cluster.py", "-k", "stopped")
+    run = ("run", "--cluster", "cluster.yaml", "--no-site", "test_cluster.py", "-k", "stopped or pod")
     process = nodeproof(*run, cwd=folder, timeout_s=RUN_TIMEOUT_S)
     assert process.status == 0, process
     run_folder = the_run(folder)
@@ -160,6 +168,13 @@ def test_stopped_kubelet_is_judged_and_healed(lab: LabHandle, kubeconfig: Path, 
     nodes = {name: {"may": ["unit-down"]} for name in lab.fleet.node_names()}
     mark_for(lab, kubeconfig, tmp_path, {"nodes": nodes})
     check_run(lab, tmp_path, SCENARIOS, CLAIMS)
+
+
+def test_partitions_are_judged_and_pods_run(lab: LabHandle, kubeconfig: Path, tmp_path: Path) -> None:
+    nodes = {name: {"may": ["partition"]} for name in lab.fleet.node_names()}
+    mark_for(lab, kubeconfig, tmp_path, {"nodes": nodes, "pods": {"image": WITNESS_IMAGE}})
+    check_run(lab, tmp_path, PARTITION_SCENARIO, PARTITION_CLAIMS)
+    assert POD_NAMESPACE not in objects(lab, "/api/v1/namespaces")
 
 
 def test_power_cut_is_judged_and_healed(
