@@ -73,9 +73,9 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
 def expect_taint_of_not_ready_node(lab: Lab, claim: Expectations, node: Node, pass_s: float) -> None:
     """Expect that the cloud is also asked about a node whose Ready is False, and not Unknown."""
     taint, one_pass = node.taint(SHUT_DOWN, "NoSchedule"), windows.up_to(pass_s)
-    not_ready = moments.first_after(node.not_ready, after=node.ready)
-    ready_again = moments.first_after(node.ready, after=not_ready)
-    with lab.inject(faults.patch_ready(node)):
+    with lab.inject(faults.patch_ready(node)) as fault:
+        not_ready = moments.first_after(node.not_ready, after=fault.requested_at)
+        ready_again = moments.first_after(node.ready, after=not_ready)
         added = moments.first_after(taint.added, after=not_ready)
         claim("cloud.shutdown-taint").expect(added, within=one_pass, after=not_ready)
     removed = moments.first_after(taint.removed, after=ready_again)

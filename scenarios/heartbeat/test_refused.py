@@ -11,8 +11,8 @@ k8s.io/component-helpers/apimachinery/lease/controller.go); then none for a peri
 """
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 BURSTS, CONTAINER_START_S = 4, 60.0
-BURST_S = 0.8
-"""Longest time for all tries, each of which is refused within milliseconds: shorter than any waits (s)."""
+BURST_S = 2.0
+"""Longest time for all tries (s), also of an emulated kubelet; one that waits before each takes longer."""
 REPORTS_S = 5
 """Period of the reports of a kubelet without changes (s): shorter than the shortest grace period."""
 

@@ -191,6 +191,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
         pods.evicted.removal, within=windows.pod_gc_removal(), after=out_of_service
     )
     claim("out-of-service.gate").expect_later(removal)
+    claim("out-of-service.key-spelling").expect_later(removal)
     effect.expect_later(removal)
     force_deletes.expect(pods.ordinal.removal, within=windows.pod_gc_removal(), after=out_of_service)
     force_deletes.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)

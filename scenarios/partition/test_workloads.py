@@ -62,7 +62,9 @@ def run_served(lab: Lab, controller: Workload) -> Pod:
     begun, start = controller.make.begun, windows.up_to(CONTAINER_START_S)
     lab.wait_for(controller.running_on(lab.target).after(begun, start))
     lab.run(actions.service(controller))
-    lab.wait_for(endpoint_written(controller, lab.target, {"ready": True}).after(begun, start))
+    served = endpoint_written(controller, lab.target, {"ready": True})
+    lab.wait_for(served.after(begun, start))
+    lab.require(served, within_s=CONTAINER_START_S, after=begun)
     return lab.run(actions.pod_of(controller, on=lab.target))
 
 
@@ -114,7 +116,7 @@ def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: I
         disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
         event = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
         claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
-        claim("eviction.graceful-delete").expect(grace, within=windows.up_to(1), after=pod.deletion)
+        claim("eviction.graceful-delete").expect(grace, within=windows.up_to(5), after=pod.deletion)
         claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
         claim("eviction.event").expect(event, within=toleration, after=tainted)
         claim("eviction.event").expect_later(checks.counted(event, 1, 1, **fault.span))

@@ -12,6 +12,8 @@ SIZE, ROOM = 20, 27
 UNHEALTHY, HEALTH = "node_collector_unhealthy_nodes_in_zone", "node_collector_zone_health"
 FLAGS = {"large_cluster_size_threshold": str(ROOM), "node_eviction_rate": "0.25"}
 """At this rate ten lost nodes last, however slow the harness is: one more is not ready 3 s after it asked."""
+SECOND_S = 3.0
+"""Time between two nodes (s), of which the second then waits: a period of evictions without a pass."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def taint_two_nodes_of_another_zone(
     first_pass = f"max(P, {evictions.period}) + 1"
     per_zone_policy = claim("zones.per-zone-policy")
     with lab.inject(faults.patch_ready(first)), lab.inject(faults.patch_ready(second)):
+        lab.check_not_due(taints, second.not_ready, since=first.not_ready, due_s=SECOND_S)
         per_zone_policy.expect(writes, within=windows.up_to(first_pass), after=first.not_ready)
         both = windows.up_to(f"{first_pass} + {evictions.period}")
         per_zone_policy.expect(taints, within=both, after=second.not_ready)

@@ -79,6 +79,8 @@ def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectatio
         expect_same_readiness(claim, pods, fault)
         rebooted = moments.event_reported("Rebooted", "Node", node, "")
         claim("naming.reboot-event").never(rebooted, throughout=UNCHANGED, after=fault.healing_at)
+        back = moments.first_after(node.lease_renewal, after=fault.healing_at)
+        claim("naming.reboot-event").expect_later(back.after(fault.healing_at, RESTARTS))
         release(lab, pods.ended)
 
 

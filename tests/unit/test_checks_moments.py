@@ -666,6 +666,7 @@ def counting(growth: float, *reported: float, fenced: bool = True) -> Story:
         (counting(2, 5.0, 12.0, 15.0, 25.0), "conforms"),
         (counting(1, 12.0, 20.1), "conforms"),
         (counting(2, 12.0, 20.1), "conforms"),
+        (counting(0, 20.1), "unproven: gap"),
         (counting(1, 12.0, 15.0), "deviates"),
         (counting(2, 15.0), "deviates"),
         (counting(0, 15.0), "deviates"),

@@ -110,6 +110,8 @@ def grew_with(case: Case, before: Observation, after: Observation, event: Moment
     if not high:
         raise Undecided("no-anchor", f"{event} did not occur between both observations")
     growth = _growth(case, before, after, high)
+    if not low and not growth:
+        raise Undecided("gap", f"{event} occurred within the slack of an observation only")
     reason = f"{_name(after)} grew by {growth:g}, {event} occurred {high} times"
     return Measurement(
         reason,

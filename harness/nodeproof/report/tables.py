@@ -135,7 +135,8 @@ def last_lines(run: Digest, named: Collection[str] = ()) -> Iterator[str]:
         if entry.id in named and entry.state == "conforms":
             yield f"conforms: {on_terminal(entry.id)}"
             window = entry.rows[0]["window"]
-            allowed = f"; allowed {window['low_s']:.2f} to {window['high_s']:.2f} s" if window else ""
+            is_bound = window and window["shape"] != "negative"
+            allowed = f"; allowed {window['low_s']:.2f} to {window['high_s']:.2f} s" if is_bound else ""
             yield from wrapped(f"{entry.reason}{allowed}", _REASON)
             yield ""
     yield run.totals
