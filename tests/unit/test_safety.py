@@ -206,6 +206,7 @@ class Scripted:
     places: tuple[str, ...] = ()
     affected_nodes: tuple[str, ...] = ("node-1",)
     ends_components: bool = False
+    self_heal_command: tuple[str, ...] = ()
 
     def to_json(self) -> Mapping[str, Any]:
         return {"fault": self.name, "id": self.id, "node": self.node}
@@ -397,3 +398,31 @@ def test_abort_before_a_probe_sees_the_fault_is_no_missing_fault(idle_injector: 
     with pytest.raises(Aborted, match="HTTP 503"), injecting:
         pytest.fail("the fault was aborted")
     assert fault.healed.is_set()
+
+
+# A fault that only its host can undo, interrupted while it is injected
+
+
+@dataclass
+class Slow(Scripted):
+    """A fault whose injection is interrupted; notes the ends of both."""
+
+    ends: list[str] = field(default_factory=list)
+
+    def inject(self, _machine: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.ends.append("injected")
+
+    def heal(self, _machine: object) -> None:
+        self.ends.append("healed")
+
+
+def test_interrupted_injection_ends_before_it_is_healed(idle_injector: Injector) -> None:
+    lines: list[str] = []
+    idle_injector.say = lines.append
+    fault = Slow()
+    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([]))
+    with pytest.raises(KeyboardInterrupt), injecting:
+        pytest.fail("the run was interrupted")
+    assert fault.ends == ["injected", "healed"]
+    assert lines == ["injecting scripted on node-1 (0a1b2c3d), please wait; then it is healed"]
