@@ -138,11 +138,11 @@ KUBECONFIGS: Mapping[str, tuple[str, list[str]]] = {
     "port of HTTPS": ('server: "https://10.0.0.5"\n', ["10.0.0.5"]),
     "IPv6": ("server: 'https://[fd00::5]:6443'\n", ["fd00::5"]),
     "one of the endpoints": ("server: https://10.0.0.2:6443\n", []),
-    "balancer of the node": ("server: https://127.0.0.1:6444\n", []),
 }
 GETENT = """#!/bin/sh
 [ "$1" = ahosts ] || exit 1
 case $2 in
+    balancer.example) echo '127.0.0.1 STREAM' ;;
     api.example) echo '10.0.0.9 STREAM api'; echo '10.0.0.9 DGRAM'; echo 'fd00::9 STREAM' ;;
     *example*) exit 2 ;;
     *) echo "$2 STREAM" ;;
@@ -166,9 +166,12 @@ def test_api_is_at_all_endpoints_and_at_the_server_of_the_kubelet(
     [
         ("", "no server in the kubeconfig of its kubelet"),
         ("server: https://b.example", "no address of b.exa"),
+        ("server: https://127.0.0.1:6444", r"a balancer at 127\.0\.0\.1"),
+        ("server: https://[::1]:6444", "a balancer at ::1"),
+        ("server: https://balancer.example", r"a balancer at 127\.0\.0\.1"),
     ],
 )
-def test_unknown_server_of_the_kubelet_keeps_a_node_from_being_partitioned(
+def test_unknown_or_local_server_of_the_kubelet_keeps_a_node_from_being_partitioned(
     hosts: Hosts, kubelet: Callable[..., ClusterMachine], kubeconfig: str, reason: str
 ) -> None:
     (hosts.folder / "kubeconfig").write_text(kubeconfig)

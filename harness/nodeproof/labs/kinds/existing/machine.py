@@ -75,14 +75,19 @@ class ClusterMachine:
     def control_plane_addresses(self) -> Sequence[str]:
         """The addresses of all API servers, and of the server that its kubelet uses, as the node resolves it.
 
-        Those of the loopback are left out: there, a balancer of the node connects to the API servers.
+        Raises MachineError for a server at the loopback: a balancer there may connect to an address that is
+        not among these, and no probe shows that it does not.
         """
         servers = self._kubelet_servers()
         if not servers:
             self._refuse("no server in the kubeconfig of its kubelet")
         addresses = {address for host, _port in servers for address in self._resolved(host)}
-        addresses |= {address for address, _port in self._endpoints()}
-        return sorted(address for address in addresses if not _is_loopback(address))
+        loopback = sorted(filter(_is_loopback, addresses))
+        if loopback:
+            self._refuse(
+                f"its kubelet uses a balancer at {loopback[0]}, whose connections may not all be cut"
+            )
+        return sorted(addresses | {address for address, _port in self._endpoints()})
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         return self._ssh.run(argv, timeout_s=timeout_s, stdin=stdin)
