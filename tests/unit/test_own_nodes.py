@@ -14,8 +14,9 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.existing.power import OwnCommand, Power
 from nodeproof.faults.partition import Partition
 from nodeproof.faults.units import UnitDown
+from nodeproof.labs.kinds.existing import machine as machine_module
 from nodeproof.labs.kinds.existing.machine import ClusterMachine
-from nodeproof.machines.machine import MachineError, Shell
+from nodeproof.machines.machine import MachineError, PowerAction, Shell
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
@@ -98,12 +99,25 @@ def test_power_is_back_once_the_machine_answers(hosts: Hosts) -> None:
     sudo = hosts.folder / "bin" / "sudo"
     sudo.rename(sudo.with_name("sudo.later"))
     hosts.program("sudo", "#!/bin/sh\nexit 1\n")
-    boot = f"(sleep 1; mv {sudo}.later {sudo}) >/dev/null 2>&1 &"
+    boot = f"echo on; [ $0 = status ] || (sleep 1; mv {sudo}.later {sudo}) >/dev/null 2>&1 &"
     with hosts.shell(hosts.node.known_host) as ssh:
-        worker = machine(0, "", ssh=ssh, power=Power(OwnCommand({"argv": ["sh", "-c", boot]})))
+        worker = machine(0, "", ssh=ssh, power=Power(OwnCommand({"argv": ["sh", "-c", boot, "{action}"]})))
         assert not worker.answers_on_control()
         worker.power("on")
         assert worker.answers_on_control()
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [("off", "the driver has another machine"), ("on", "its power driver says that the power is still off")],
+)
+def test_driver_of_another_machine_is_an_error(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, action: PowerAction, reason: str
+) -> None:
+    monkeypatch.setattr(machine_module, "_ENDS_TIMEOUT_S", 0.1)
+    other = Power(OwnCommand({"argv": ["echo", "off"]}))
+    with hosts.shell(hosts.node.known_host) as ssh, pytest.raises(MachineError, match=reason):
+        machine(0, "", ssh=ssh, power=other).power(action)
 
 
 class Endpoints:
