@@ -112,6 +112,13 @@ def test_program_that_does_not_end_is_ended(program: Program, monkeypatch: pytes
         failing(program, "#!/bin/sh\nexec sleep 60\n").perform("off", NODE)
 
 
+def test_transient_domain_has_no_power_that_can_be_restored(program: Program) -> None:
+    program("virsh", "#!/bin/sh\nprintf 'State:          running\\nPersistent:     no\\n'\n")
+    power = Power(Libvirt({"uri": "test:///default", "domain": DOMAIN}))
+    with pytest.raises(MachineError, match="the domain is transient: it cannot be started again"):
+        power.is_on(NODE)
+
+
 @pytest.mark.parametrize("text", ["echo maybe", "echo on; exit 1", "echo", "echo on off"])
 def test_unclear_status_is_an_error(program: Program, text: str) -> None:
     with pytest.raises(MachineError, match="status by the power driver"):

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from nodeproof import proc
@@ -134,13 +134,16 @@ class Libvirt:
         del node, secret
         uri, domain = self.options["uri"], self.options["domain"]
         if action == "status":
-            argv = ["virsh", "--connect", uri, "domstate", "--domain", domain]
+            argv = ["virsh", "--connect", uri, "dominfo", "--domain", domain]
         else:
             argv = ["sh", "-c", _VIRSH, uri, domain, *_VERBS[action]]
         return Command(["env", "LC_ALL=C", *argv])
 
     def is_on(self, status: CommandResult) -> bool:
-        return _STATES[status.stdout.strip()]
+        facts = dict(re.findall(r"^(State|Persistent): +(.*?) *$", status.stdout, re.MULTILINE))
+        if facts["Persistent"] != "yes":
+            raise ValueError("the domain is transient: it cannot be started again")
+        return _STATES[facts["State"]]
 
 
 @dataclass(frozen=True)
@@ -248,8 +251,11 @@ class Power:
         result = self._run("status", node, runner)
         try:
             return self.driver.is_on(result)
-        except (KeyError, ValueError) as error:
+        except KeyError as error:
             raise self._error("status", node, result) from error
+        except ValueError as error:
+            explained = replace(result, stderr=f"{error}: {result.stderr}")
+            raise self._error("status", node, explained) from error
 
     def _run(self, action: Action, node: str, runner: Runner) -> CommandResult:
         command = self.command(action, node)
