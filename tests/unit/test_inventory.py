@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import jsonschema
 import pytest
@@ -181,6 +182,18 @@ def test_bad_entry_gives_its_line(parse: Parse, before: str, after: str, message
     assert lines, problem
     assert f"cluster.yaml:{line}:" in lines[0]
     assert "correct the inventory" in lines[0]
+
+
+def test_driver_without_a_command_for_a_node_gives_its_line(
+    parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> NoReturn:
+        raise KeyError("no outlet")
+
+    monkeypatch.setattr(Libvirt, "command", fail)
+    message = str(problem_of(parse, VALID))
+    assert "driver libvirt: KeyError('no outlet')" in message
+    assert "cluster.yaml:17:12" in message
 
 
 def test_each_bad_entry_has_its_own_line(parse: Parse) -> None:

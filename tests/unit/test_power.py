@@ -11,7 +11,7 @@ import pytest
 
 from nodeproof.existing import power as module
 from nodeproof.existing.power import Fence, Libvirt, OwnCommand
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.testing.power import *
 from tests.unit.private_libvirtd import DOMAIN, PROGRAMS, private_libvirtd
 
@@ -28,7 +28,7 @@ while IFS== read -r name value; do
     case $name in action) action=$value ;; status_file) file=$value ;; esac
 done
 case $action in
-    status) case $(cat "$file") in on) exit 0 ;; off) exit 2 ;; *) exit 1 ;; esac ;;
+    status) case $(cat "$file") in on) exit 0 ;; off) echo Status: OFF; exit 2 ;; *) exit 1 ;; esac ;;
     off | on) echo "$action" >"$file" ;;
     *) exit 1 ;;
 esac
@@ -110,6 +110,25 @@ def test_program_that_does_not_end_is_ended(program: Program, monkeypatch: pytes
     monkeypatch.setattr(module, "TIMEOUT_S", {"off": 0.2})
     with pytest.raises(MachineError, match=r"off by the power driver command: no end within 0\.2 s"):
         failing(program, "#!/bin/sh\nexec sleep 60\n").perform("off", NODE)
+
+
+def test_invalid_options_of_an_agent_are_no_power_state(program: Program) -> None:
+    program("fence_strict", "#!/bin/sh\necho Parse error: unknown option >&2\nexit 2\n")
+    with pytest.raises(MachineError, match="does not say OFF: Parse error"):
+        Power(Fence({"agent": "fence_strict"})).is_on(NODE)
+
+
+class Indexed(OwnCommand):
+    """A driver that reads the second word of the status."""
+
+    def is_on(self, status: CommandResult) -> bool:
+        return status.stdout.split()[1] == "on"
+
+
+def test_too_short_output_is_an_error(program: Program) -> None:
+    program("brief", "#!/bin/sh\necho on\n")
+    with pytest.raises(MachineError, match="status by the power driver command: on"):
+        Power(Indexed({"argv": ["brief"]})).is_on(NODE)
 
 
 def test_transient_domain_has_no_power_that_can_be_restored(program: Program) -> None:

@@ -216,10 +216,14 @@ def _power_errors(content: Json) -> Iterator[_Error]:
 
 
 def _shared_machines(nodes: Iterable[ListedNode]) -> Iterator[_Error]:
-    """Yield nodes whose driver would cut the power of another one."""
-    powered = [
-        (node.name, node.power.driver.command("status", node.name, "")) for node in nodes if node.power
-    ]
+    """Yield nodes whose driver fails, or would cut the power of another one."""
+    powered = []
+    for node in nodes:
+        if node.power:
+            try:
+                powered.append((node.name, node.power.driver.command("status", node.name, "")))
+            except Exception as error:  # a plugin's own, too
+                yield ("nodes", node.name, "power"), f"driver {node.power.driver.name}: {error!r}"
     for (name, command), (other, same) in combinations(powered, 2):
         if command == same:
             yield ("nodes", other, "power"), f"the driver of {other} has the power of {name}, too"

@@ -31,6 +31,7 @@ _KILL_S = 2
 """After how long timeout(1) kills a program that does not end (s)."""
 _NOT_FOUND, _TIMED_OUT = 127, (124, 137)
 """Exit statuses of env(1) and timeout(1)."""
+_FENCE_OFF = 2
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Folders of fence agents, which may be missing in the PATH of users other than root."""
 
@@ -67,7 +68,7 @@ class PowerDriver(Protocol):
         """Return whether the machine has power, by what `status` returned.
 
         Raises:
-            KeyError, ValueError: It says neither on nor off.
+            LookupError, ValueError: It says neither on nor off.
         """
         ...
 
@@ -113,7 +114,10 @@ class Fence:
         return Command([agent], "".join(f"{name}={text}\n" for name, text in texts.items()))
 
     def is_on(self, status: CommandResult) -> bool:
-        return {0: True, 2: False}[status.status]
+        # Status 2 is that of invalid options, too.
+        if status.status == _FENCE_OFF and "OFF" not in status.stdout.upper():
+            raise ValueError("the agent does not say OFF")
+        return {0: True, _FENCE_OFF: False}[status.status]
 
 
 @dataclass(frozen=True)
@@ -251,7 +255,7 @@ class Power:
         result = self._run("status", node, runner)
         try:
             return self.driver.is_on(result)
-        except KeyError as error:
+        except LookupError as error:
             raise self._error("status", node, result) from error
         except ValueError as error:
             explained = replace(result, stderr=f"{error}: {result.stderr}")
