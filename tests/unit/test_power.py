@@ -92,6 +92,20 @@ def test_error_does_not_repeat_the_secret(program: Program) -> None:
         assert SECRET not in str(caught.value)
 
 
+class BrokenSsh:
+    """A runner whose error quotes what it was given."""
+
+    def run(self, _argv: object, *, timeout_s: float, stdin: str = "") -> CommandResult:
+        raise MachineError(f"jump: ssh: {stdin} after {timeout_s} s")
+
+
+def test_error_of_the_switch_host_does_not_repeat_the_secret() -> None:
+    power = Power(OwnCommand({"argv": ["true"]}), SECRET_ENV)
+    with pytest.raises(MachineError, match=r"jump: ssh: \.\.\. after") as caught:
+        power.is_on(NODE, BrokenSsh())
+    assert caught.value.__cause__ is None
+
+
 def test_missing_program_names_the_package_to_install() -> None:
     power = Power(Fence({"agent": "fence_of_nobody"}))
     for look in (lambda: power.is_on(NODE), lambda: power.perform("off", NODE)):

@@ -206,16 +206,20 @@ DRIVERS: WithPlugins[type[PowerDriver]] = WithPlugins(
 """The classes of power drivers by name, those of plugins, too."""
 
 
+def limited(argv: Sequence[str], timeout_s: float) -> Sequence[str]:
+    """Return the command that runs another one, and ends it in time even if nothing waits for it."""
+    return ["timeout", f"--kill-after={_KILL_S}", f"{timeout_s:g}", *argv]
+
+
 class LocalRunner:
     """Runs commands on the harness's machine."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command, which ends in time even if this process is killed. Raises MachineError."""
-        limited = ["timeout", f"--kill-after={_KILL_S}", f"{timeout_s:g}", *argv]
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN))
         try:
             return proc.run(
-                limited,
+                limited(argv, timeout_s),
                 timeout_s=timeout_s + _SLACK_S,
                 stdin=stdin,
                 env={**os.environ, "PATH": path},
@@ -263,7 +267,11 @@ class Power:
 
     def _run(self, action: Action, node: str, runner: Runner) -> CommandResult:
         command = self.command(action, node)
-        return runner.run(command.argv, timeout_s=TIMEOUT_S[action], stdin=command.stdin)
+        try:
+            return runner.run(command.argv, timeout_s=TIMEOUT_S[action], stdin=command.stdin)
+        except MachineError as error:
+            # The cause has the secret, too.
+            raise MachineError(self._without_secret(str(error))) from None
 
     def _secret(self) -> str:
         secret = os.environ.get(self.secret_env, "") if self.secret_env else ""
@@ -272,10 +280,13 @@ class Power:
             raise MachineError(f"the environment variable {message}")
         return secret
 
+    def _without_secret(self, text: str) -> str:
+        secret = self._secret()
+        return text.replace(secret, "...") if secret else text
+
     def _error(self, action: Action, node: str, result: CommandResult) -> MachineError:
         """Return an error without the secret, which a program may have repeated."""
-        output, secret = f"{result.stderr} {result.stdout}", self._secret()
-        reason = " ".join((output.replace(secret, "...") if secret else output).split())[:_LONGEST]
+        reason = " ".join(self._without_secret(f"{result.stderr} {result.stdout}").split())[:_LONGEST]
         if result.status in _TIMED_OUT:
             reason = f"no end within {TIMEOUT_S[action]:g} s"
         if result.status == _NOT_FOUND and self.driver.package:
