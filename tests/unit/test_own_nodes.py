@@ -12,7 +12,7 @@ import pytest
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.existing.power import OwnCommand, Power
-from nodeproof.faults.partition import Partition
+from nodeproof.faults.partition import Direction, Partition
 from nodeproof.faults.units import UnitDown
 from nodeproof.labs.kinds.existing import machine as machine_module
 from nodeproof.labs.kinds.existing.machine import ClusterMachine
@@ -21,6 +21,7 @@ from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.safety.deadman import Timers
+from tests.fakes import FakeMachine
 from tests.unit.ssh_server import Hosts
 
 UNREACHED = "error trying to reach service: dial tcp 10.0.0.7:10250: "
@@ -209,3 +210,14 @@ def test_timer_of_a_node_that_is_gone_blocks_no_other() -> None:
         raise Problem(f"no node {name!r}", "cluster.yaml", "run this in a lab")
 
     Timers(lambda name: cast(Shell, gone(name))).arm(UnitDown("worker-2").to_json(), 0)
+
+
+@pytest.mark.parametrize("direction", ["node-to-api", "api-to-node"])
+def test_one_way_partition_of_a_node_with_two_families_mixes_none(direction: Direction) -> None:
+    worker = FakeMachine(lambda _argv: "")
+    worker.data_address, worker.control_plane_addresses = "10.0.0.7", SERVERS
+    rules = list(Partition("node-1", direction).rules(cast(Shell, worker)))
+    for server in SERVERS:
+        (first, second) = [rule for rule in rules if f" {server} " in rule]
+        assert all((" ip6 " in rule) == (":" in server) for rule in (first, second))
+        assert "10.0.0.7" not in first + second
