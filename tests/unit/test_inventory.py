@@ -143,6 +143,7 @@ BAD = [
     ("ip: 10.9.0.7", 'ip: "10.9.0.7\\nip=10.9.0.8"', "a text of one line", 26),
     (", domain: worker-8", "", "expected the option domain", 30),
     ("domain: worker-8", "domain: worker-8, url: x", "unknown option url; the options are uri, domain", 30),
+    ("BMC_PASSWORD", "BMC", "a name that shows a secret", 28),
     ("BMC_PASSWORD", "hunter-2-x", "the name of an environment variable", 28),
     ("/opt/power", "./power", "have an absolute path", 31),
     ('argv: [/opt/power, "{action}", "{node}"]', "argv: /opt/power", "argv must be a list", 31),

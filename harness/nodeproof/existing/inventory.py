@@ -199,6 +199,9 @@ def _power_errors(content: Json) -> Iterator[_Error]:
             _power(entry)
         except Exception as error:  # a plugin's own, too
             yield ("power", name), str(error) or repr(error)
+        if _VARIABLE in entry and not redact.is_secret_name(entry[_VARIABLE]):
+            what = "a name that shows a secret, such as BMC_PASSWORD: reports are redacted by it"
+            yield ("power", name, _VARIABLE), what
         if entry.get("switch") in nodes:
             yield ("power", name, "switch"), "switch must not be a node that may be harmed"
     for name, entry in nodes.items():
