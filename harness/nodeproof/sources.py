@@ -26,7 +26,7 @@ from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.history import Entry, History
-from nodeproof.model.judgment import Moment, with_effect
+from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import ATTACHER, CLOUD, role_of
 from nodeproof.model.pattern import Json, fault, matches
 from nodeproof.model.pod_log import Lost
@@ -735,7 +735,6 @@ def _contains(executable: Path, text: bytes) -> bool:
         return mapped[:2] == b"#!" or mapped.find(text) >= 0
 
 
-@with_effect("reads")
 @dataclass(frozen=True)
 class Journal(Source):
     """Messages of a unit on a node in the boot whose clock was stored; needs the feature `systemd`."""

@@ -14,7 +14,7 @@ from nodeproof.labs.client import registry
 from tests.waiting import eventually
 
 Json = Any
-PASSWORD_ENV, PASSWORD = "NODEPROOF_TEST_BMC", "hunter-2-x"
+PASSWORD_ENV, PASSWORD = "NODEPROOF_TEST_BMC_PASSWORD", "hunter-2-x"
 _SWITCHED_TIMEOUT_S = 20.0
 _CLIENT = f"""#!{sys.executable} -I
 import socket, sys

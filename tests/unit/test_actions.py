@@ -53,7 +53,7 @@ from nodeproof.probes import (
 )
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
 from nodeproof.scenario.lab import Lab
-from nodeproof.sources import Call, cloud_calls
+from nodeproof.sources import Call, Journal, cloud_calls
 from tests.fakes import FakeMachine, fake_lab
 
 # Actions: what kubectl may run, quarantines, static pods, volumes and the cloud.
@@ -111,6 +111,8 @@ def test_owner_of_a_cluster_allows_pods_on_marked_nodes_and_no_other_action(tmp_
         stage = Lab(fake_lab(own | parts), tmp_path, Needs(faulted=1), nullcontext)
         with pytest.raises(Problem, match=reason):
             stage.run(action)
+    with pytest.raises(Problem, match="this source is not allowed"):
+        stage.collect(Journal("node-1", "kubelet.service"))
     with pytest.raises(Problem, match="node-2 is not marked"):
         wall_clock("node-2").read(fake_lab(own | marked))
 

@@ -11,7 +11,7 @@ from nodeproof.existing.impact import ENDS_PODS, Impact, State
 from nodeproof.faults import FAULTS
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.pattern import Json
-from tests.unit.test_marks import INVENTORY, NAME, NOW, UID, VALID, node
+from tests.unit.test_marks import INVENTORY, NAME, NOW, ROLE, UID, VALID, naming_control_plane, node
 
 OWNED = [{"kind": "ReplicaSet", "name": "web", "controller": True}]
 READY: Json = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -101,6 +101,19 @@ def test_bare_pod_that_is_being_deleted_refuses_nothing() -> None:
 )
 def test_node_that_is_away_or_not_marked_refuses_the_fault(nodes: Json, reason: str) -> None:
     assert forecast(state(pod(), nodes=nodes)).refusals == [reason]
+
+
+@pytest.mark.parametrize(("others", "is_refused"), [(0, True), (1, True), (2, False)])
+def test_power_cut_that_ends_the_quorum_of_etcd_is_refused(others: int, is_refused: bool) -> None:
+    metadata = {**node(VALID)["metadata"], "labels": {ROLE: ""}}
+    planes = {NAME: member(metadata=metadata)} | {
+        f"plane-{number}": member(metadata=metadata) for number in range(others)
+    }
+    inventory = naming_control_plane()
+    refusals = impact.forecast(inventory, NAME, "power-off", state(nodes=planes), NOW).refusals
+    lost = f"1 of {others + 1} control-plane nodes would be lost: etcd would have no quorum"
+    assert refusals == ([lost] if is_refused else [])
+    assert impact.forecast(inventory, NAME, "unit-down", state(nodes=planes), NOW).refusals == []
 
 
 def test_refused_eviction_refuses_the_fault() -> None:

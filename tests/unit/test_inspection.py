@@ -54,6 +54,20 @@ def test_suitable_machine_refuses_nothing(fault: str) -> None:
     assert list(inspection.refusals(fault, NODE, COMPLETE)) == []
 
 
+@pytest.mark.parametrize(
+    ("fault", "is_refused"), [("power-off", True), ("partition", True), ("clock", False)]
+)
+def test_machine_of_nodeproof_itself_is_not_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, is_refused: bool
+) -> None:
+    own = tmp_path / "machine-id"
+    own.write_text("machine-1\n")
+    monkeypatch.setattr(inspection, "_MACHINE_ID", own)
+    facts = replace(COMPLETE, provides=COMPLETE.provides | {OWN_KERNEL})
+    refusals = list(inspection.refusals(fault, NODE, facts))
+    assert refusals == (["nodeproof runs on its machine, and would cut itself off"] if is_refused else [])
+
+
 def test_power_needs_no_program_on_the_machine() -> None:
     assert list(inspection.refusals("power-off", NODE, replace(COMPLETE, provides=frozenset()))) == []
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import jsonschema
 import pytest
@@ -142,6 +143,7 @@ BAD = [
     ("ip: 10.9.0.7", 'ip: "10.9.0.7\\nip=10.9.0.8"', "a text of one line", 26),
     (", domain: worker-8", "", "expected the option domain", 30),
     ("domain: worker-8", "domain: worker-8, url: x", "unknown option url; the options are uri, domain", 30),
+    ("BMC_PASSWORD", "BMC", "a name that shows a secret", 28),
     ("BMC_PASSWORD", "hunter-2-x", "the name of an environment variable", 28),
     ("/opt/power", "./power", "have an absolute path", 31),
     ('argv: [/opt/power, "{action}", "{node}"]', "argv: /opt/power", "argv must be a list", 31),
@@ -181,6 +183,18 @@ def test_bad_entry_gives_its_line(parse: Parse, before: str, after: str, message
     assert lines, problem
     assert f"cluster.yaml:{line}:" in lines[0]
     assert "correct the inventory" in lines[0]
+
+
+def test_driver_without_a_command_for_a_node_gives_its_line(
+    parse: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> NoReturn:
+        raise KeyError("no outlet")
+
+    monkeypatch.setattr(Libvirt, "command", fail)
+    message = str(problem_of(parse, VALID))
+    assert "driver libvirt: KeyError('no outlet')" in message
+    assert "cluster.yaml:17:12" in message
 
 
 def test_each_bad_entry_has_its_own_line(parse: Parse) -> None:

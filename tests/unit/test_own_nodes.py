@@ -12,14 +12,16 @@ import pytest
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.existing.power import OwnCommand, Power
-from nodeproof.faults.partition import Partition
+from nodeproof.faults.partition import Direction, Partition
 from nodeproof.faults.units import UnitDown
+from nodeproof.labs.kinds.existing import machine as machine_module
 from nodeproof.labs.kinds.existing.machine import ClusterMachine
-from nodeproof.machines.machine import MachineError, Shell
+from nodeproof.machines.machine import MachineError, PowerAction, Shell
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.safety.deadman import Timers
+from tests.fakes import FakeMachine
 from tests.unit.ssh_server import Hosts
 
 UNREACHED = "error trying to reach service: dial tcp 10.0.0.7:10250: "
@@ -98,12 +100,25 @@ def test_power_is_back_once_the_machine_answers(hosts: Hosts) -> None:
     sudo = hosts.folder / "bin" / "sudo"
     sudo.rename(sudo.with_name("sudo.later"))
     hosts.program("sudo", "#!/bin/sh\nexit 1\n")
-    boot = f"(sleep 1; mv {sudo}.later {sudo}) >/dev/null 2>&1 &"
+    boot = f"echo on; [ $0 = status ] || (sleep 1; mv {sudo}.later {sudo}) >/dev/null 2>&1 &"
     with hosts.shell(hosts.node.known_host) as ssh:
-        worker = machine(0, "", ssh=ssh, power=Power(OwnCommand({"argv": ["sh", "-c", boot]})))
+        worker = machine(0, "", ssh=ssh, power=Power(OwnCommand({"argv": ["sh", "-c", boot, "{action}"]})))
         assert not worker.answers_on_control()
         worker.power("on")
         assert worker.answers_on_control()
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [("off", "the driver has another machine"), ("on", "its power driver says that the power is still off")],
+)
+def test_driver_of_another_machine_is_an_error(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, action: PowerAction, reason: str
+) -> None:
+    monkeypatch.setattr(machine_module, "_ENDS_TIMEOUT_S", 0.1)
+    other = Power(OwnCommand({"argv": ["echo", "off"]}))
+    with hosts.shell(hosts.node.known_host) as ssh, pytest.raises(MachineError, match=reason):
+        machine(0, "", ssh=ssh, power=other).power(action)
 
 
 class Endpoints:
@@ -138,11 +153,11 @@ KUBECONFIGS: Mapping[str, tuple[str, list[str]]] = {
     "port of HTTPS": ('server: "https://10.0.0.5"\n', ["10.0.0.5"]),
     "IPv6": ("server: 'https://[fd00::5]:6443'\n", ["fd00::5"]),
     "one of the endpoints": ("server: https://10.0.0.2:6443\n", []),
-    "balancer of the node": ("server: https://127.0.0.1:6444\n", []),
 }
 GETENT = """#!/bin/sh
 [ "$1" = ahosts ] || exit 1
 case $2 in
+    balancer.example) echo '127.0.0.1 STREAM' ;;
     api.example) echo '10.0.0.9 STREAM api'; echo '10.0.0.9 DGRAM'; echo 'fd00::9 STREAM' ;;
     *example*) exit 2 ;;
     *) echo "$2 STREAM" ;;
@@ -166,9 +181,12 @@ def test_api_is_at_all_endpoints_and_at_the_server_of_the_kubelet(
     [
         ("", "no server in the kubeconfig of its kubelet"),
         ("server: https://b.example", "no address of b.exa"),
+        ("server: https://127.0.0.1:6444", r"a balancer at 127\.0\.0\.1"),
+        ("server: https://[::1]:6444", "a balancer at ::1"),
+        ("server: https://balancer.example", r"a balancer at 127\.0\.0\.1"),
     ],
 )
-def test_unknown_server_of_the_kubelet_keeps_a_node_from_being_partitioned(
+def test_unknown_or_local_server_of_the_kubelet_keeps_a_node_from_being_partitioned(
     hosts: Hosts, kubelet: Callable[..., ClusterMachine], kubeconfig: str, reason: str
 ) -> None:
     (hosts.folder / "kubeconfig").write_text(kubeconfig)
@@ -192,3 +210,14 @@ def test_timer_of_a_node_that_is_gone_blocks_no_other() -> None:
         raise Problem(f"no node {name!r}", "cluster.yaml", "run this in a lab")
 
     Timers(lambda name: cast(Shell, gone(name))).arm(UnitDown("worker-2").to_json(), 0)
+
+
+@pytest.mark.parametrize("direction", ["node-to-api", "api-to-node"])
+def test_one_way_partition_of_a_node_with_two_families_mixes_none(direction: Direction) -> None:
+    worker = FakeMachine(lambda _argv: "")
+    worker.data_address, worker.control_plane_addresses = "10.0.0.7", SERVERS
+    rules = list(Partition("node-1", direction).rules(cast(Shell, worker)))
+    for server in SERVERS:
+        (first, second) = [rule for rule in rules if f" {server} " in rule]
+        assert all((" ip6 " in rule) == (":" in server) for rule in (first, second))
+        assert "10.0.0.7" not in first + second

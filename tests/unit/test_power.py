@@ -11,7 +11,7 @@ import pytest
 
 from nodeproof.existing import power as module
 from nodeproof.existing.power import Fence, Libvirt, OwnCommand
-from nodeproof.machines.machine import MachineError
+from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.testing.power import *
 from tests.unit.private_libvirtd import DOMAIN, PROGRAMS, private_libvirtd
 
@@ -28,7 +28,7 @@ while IFS== read -r name value; do
     case $name in action) action=$value ;; status_file) file=$value ;; esac
 done
 case $action in
-    status) case $(cat "$file") in on) exit 0 ;; off) exit 2 ;; *) exit 1 ;; esac ;;
+    status) case $(cat "$file") in on) exit 0 ;; off) echo Status: OFF; exit 2 ;; *) exit 1 ;; esac ;;
     off | on) echo "$action" >"$file" ;;
     *) exit 1 ;;
 esac
@@ -92,6 +92,20 @@ def test_error_does_not_repeat_the_secret(program: Program) -> None:
         assert SECRET not in str(caught.value)
 
 
+class BrokenSsh:
+    """A runner whose error quotes what it was given."""
+
+    def run(self, _argv: object, *, timeout_s: float, stdin: str = "") -> CommandResult:
+        raise MachineError(f"jump: ssh: {stdin} after {timeout_s} s")
+
+
+def test_error_of_the_switch_host_does_not_repeat_the_secret() -> None:
+    power = Power(OwnCommand({"argv": ["true"]}), SECRET_ENV)
+    with pytest.raises(MachineError, match=r"jump: ssh: \.\.\. after") as caught:
+        power.is_on(NODE, BrokenSsh())
+    assert caught.value.__cause__ is None
+
+
 def test_missing_program_names_the_package_to_install() -> None:
     power = Power(Fence({"agent": "fence_of_nobody"}))
     for look in (lambda: power.is_on(NODE), lambda: power.perform("off", NODE)):
@@ -110,6 +124,32 @@ def test_program_that_does_not_end_is_ended(program: Program, monkeypatch: pytes
     monkeypatch.setattr(module, "TIMEOUT_S", {"off": 0.2})
     with pytest.raises(MachineError, match=r"off by the power driver command: no end within 0\.2 s"):
         failing(program, "#!/bin/sh\nexec sleep 60\n").perform("off", NODE)
+
+
+def test_invalid_options_of_an_agent_are_no_power_state(program: Program) -> None:
+    program("fence_strict", "#!/bin/sh\necho Parse error: unknown option >&2\nexit 2\n")
+    with pytest.raises(MachineError, match="does not say OFF: Parse error"):
+        Power(Fence({"agent": "fence_strict"})).is_on(NODE)
+
+
+class Indexed(OwnCommand):
+    """A driver that reads the second word of the status."""
+
+    def is_on(self, status: CommandResult) -> bool:
+        return status.stdout.split()[1] == "on"
+
+
+def test_too_short_output_is_an_error(program: Program) -> None:
+    program("brief", "#!/bin/sh\necho on\n")
+    with pytest.raises(MachineError, match="status by the power driver command: on"):
+        Power(Indexed({"argv": ["brief"]})).is_on(NODE)
+
+
+def test_transient_domain_has_no_power_that_can_be_restored(program: Program) -> None:
+    program("virsh", "#!/bin/sh\nprintf 'State:          running\\nPersistent:     no\\n'\n")
+    power = Power(Libvirt({"uri": "test:///default", "domain": DOMAIN}))
+    with pytest.raises(MachineError, match="the domain is transient: it cannot be started again"):
+        power.is_on(NODE)
 
 
 @pytest.mark.parametrize("text", ["echo maybe", "echo on; exit 1", "echo", "echo on off"])

@@ -12,13 +12,15 @@ import pytest
 
 from nodeproof.existing.inspection import power_refusals
 from nodeproof.existing.inventory import Inventory, ListedNode
-from nodeproof.existing.power import OwnCommand, Power
+from nodeproof.existing.power import LOCAL, OwnCommand, Power
 from nodeproof.faults.machine import PowerOff
 from nodeproof.faults.units import UnitDown
+from nodeproof.labs.kinds.existing import switch as switch_module
 from nodeproof.labs.kinds.existing.switch import PowerSwitch
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.pattern import Json
 from nodeproof.safety import deadman
+from nodeproof.safety.deadman import Timer
 from tests.acceptance.stranger import SYSTEMCTL, SYSTEMD_RUN, UNITS
 from tests.unit.ssh_server import Hosts
 from tests.unit.test_impact import member
@@ -151,3 +153,28 @@ def test_switch_host_must_be_another_machine_than_the_nodes(power_site: Site) ->
     machine_id = Path("/etc/machine-id").read_text().strip()
     (reason,) = power_site.refusals(member(status={"nodeInfo": {"machineID": machine_id}}))
     assert reason == "the switch host jump is a machine that may be harmed"
+
+
+def test_journal_of_the_switch_host_has_no_output_of_the_driver(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal"
+    run = f'while [ "$1" != -- ]; do shift; done; shift; exec "$@" >{journal} 2>&1'
+    hosts.program("systemd-run", f"#!/bin/sh\n{run}\n")
+    hosts.program("systemctl", "#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(hosts.folder / "bin"), prepend=":")
+    monkeypatch.setattr(deadman, "STATE_FOLDER", str(tmp_path / "inputs"))
+    Timer(LOCAL, HOST, FAULT.id).arm_with_input(LONG_S, ["tee", "/dev/stderr"], SECRET)
+    assert journal.read_text() == ""
+
+
+def test_driver_that_ignores_its_end_is_killed_and_run_again(
+    power_site: Site, hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switch_module, "TIMEOUT_S", {"on": 0.2})
+    hangs = (
+        f"[ -e {tmp_path}/second ] || {{ touch {tmp_path}/second; trap '' TERM; sleep 600 & wait; wait; }}"
+    )
+    hosts.program("switch-power", SWITCH.replace("#!/bin/sh\n", f"#!/bin/sh\n{hangs}\n"))
+    power_site.switch.arm(FAULT.to_json(), SHORT_S)
+    assert eventually(lambda: power_site.state.read_text() == "on\n", FIRES_TIMEOUT_S)

@@ -206,6 +206,7 @@ class Scripted:
     places: tuple[str, ...] = ()
     affected_nodes: tuple[str, ...] = ("node-1",)
     ends_components: bool = False
+    self_heal_command: tuple[str, ...] = ()
 
     def to_json(self) -> Mapping[str, Any]:
         return {"fault": self.name, "id": self.id, "node": self.node}
@@ -376,6 +377,17 @@ def test_abort_heals_until_the_machine_answers_and_renews_no_switch(
         assert len(armed) <= 1
 
 
+def test_healing_that_fails_once_is_repeated(
+    idle_injector: Injector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(injector, "_HEAL_PERIOD_S", 0.01)
+    fault, steps = Stubborn(), list[str]()
+    with idle_injector.inject(cast("Fault", fault), Declared(()), note(steps)):
+        pass
+    assert fault.has_failed
+    assert steps[-3:] == ["healing", "healed", "closed"]
+
+
 def test_abort_of_one_fault_ends_all_that_are_active(idle_injector: Injector) -> None:
     answers: list[list[str]] = []
     idle_injector.abort = AbortPoll(lambda: answers.pop(0) if answers else [], 0.01)
@@ -397,3 +409,31 @@ def test_abort_before_a_probe_sees_the_fault_is_no_missing_fault(idle_injector: 
     with pytest.raises(Aborted, match="HTTP 503"), injecting:
         pytest.fail("the fault was aborted")
     assert fault.healed.is_set()
+
+
+# A fault that only its host can undo, interrupted while it is injected
+
+
+@dataclass
+class Slow(Scripted):
+    """A fault whose injection is interrupted; notes the ends of both."""
+
+    ends: list[str] = field(default_factory=list)
+
+    def inject(self, _machine: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        self.ends.append("injected")
+
+    def heal(self, _machine: object) -> None:
+        self.ends.append("healed")
+
+
+def test_interrupted_injection_ends_before_it_is_healed(idle_injector: Injector) -> None:
+    lines: list[str] = []
+    idle_injector.say = lines.append
+    fault = Slow()
+    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([]))
+    with pytest.raises(KeyboardInterrupt), injecting:
+        pytest.fail("the run was interrupted")
+    assert fault.ends == ["injected", "healed"]
+    assert lines == ["injecting scripted on node-1 (0a1b2c3d), please wait; then it is healed"]

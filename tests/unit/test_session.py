@@ -600,6 +600,9 @@ def runs_pod(lab: Lab) -> None:
 
 def reads(lab: Lab) -> None:
     lab.observe(probes.field_of("/api/v1/nodes", "kind"))
+
+
+def reads_journal(lab: Lab) -> None:
     lab.collect(Journal(lab.target, probes.STATUS))
 
 
@@ -626,6 +629,7 @@ def harms_etcd(lab: Lab) -> None: ...
         (acts, "actions.create_node"),
         (runs_pod, ""),
         (reads, ""),
+        (reads_journal, "Journal"),
         (runs_kubectl, "probes.described"),
         (reads_audit_log, "audit"),
         (harms_etcd, "etcd"),

@@ -74,6 +74,7 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
             *marks.harm_refusals(inventory, name, state.nodes, state.cluster_uid, now),
             *_machine_refusals(name, fault, state),
             *_away(name, state.nodes),
+            *(_quorum_refusals(name, state.nodes) if fault == PowerOff.name else ()),
             *_bare_refusals(pods),
             *_budget_refusals(pods, budgets, state.evictions),
         ],
@@ -149,6 +150,14 @@ def _away(name: str, nodes: Mapping[str, Json]) -> Iterator[str]:
         state = _absence(node)
         if state:
             yield f"{'it' if other == name else other} is away already: {state}"
+
+
+def _quorum_refusals(name: str, nodes: Mapping[str, Json]) -> Iterator[str]:
+    """Yield why the loss of a control-plane node would end the quorum of an etcd on all of them."""
+    planes = {other: node for other, node in nodes.items() if marks.is_control_plane(node)}
+    lost = [other for other, node in planes.items() if other == name or not is_ready(node)]
+    if name in planes and 2 * len(lost) >= len(planes):
+        yield f"{len(lost)} of {len(planes)} control-plane nodes would be lost: etcd would have no quorum"
 
 
 def _absence(node: Json) -> str:

@@ -20,7 +20,7 @@ from nodeproof.existing.inventory import AnsibleHosts, Inventory
 from nodeproof.existing.power import LOCAL
 from nodeproof.faults.fault import FIRST_PID_NAMESPACE
 from nodeproof.faults.machine import PowerOff
-from nodeproof.faults.partition import SSH_CONNECTION
+from nodeproof.faults.partition import SSH_CONNECTION, Partition
 from nodeproof.faults.settings import SETTINGS_FILE
 from nodeproof.faults.units import KUBELET
 from nodeproof.machines.machine import MachineError, checked
@@ -105,6 +105,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "unit-down": (KUBELET,),
 }
 """What faults need of a machine besides systemd: programs, active units, files, or what has a name above."""
+_CUTS_OFF = (PowerOff.name, Partition.name)
+_MACHINE_ID = Path("/etc/machine-id")
 _PHRASES = {
     KUBELET: f"active {KUBELET}",
     OWN_KERNEL: "kernel of its own",
@@ -174,6 +176,8 @@ def refusals(fault: str, node: Json, inspection: Inspection | str) -> Iterator[s
         yield "SSH leads to a machine with another machine id than its Node"
     elif inspection.boot_id != node["status"]["nodeInfo"]["bootID"]:
         yield "SSH leads to a machine with another boot id than its Node"
+    if fault in _CUTS_OFF and inspection.machine_id == _own_machine_id():
+        yield "nodeproof runs on its machine, and would cut itself off"
     if fault == PowerOff.name:
         return
     if SYSTEMD not in inspection.provides:
@@ -181,6 +185,11 @@ def refusals(fault: str, node: Json, inspection: Inspection | str) -> Iterator[s
     missing = [_PHRASES.get(need, need) for need in NEEDS.get(fault, ()) if need not in inspection.provides]
     if missing:
         yield f"its machine has no {', no '.join(missing)}"
+
+
+def _own_machine_id() -> str:
+    """Return the id of the harness's machine; empty if it has none."""
+    return _MACHINE_ID.read_text().strip() if _MACHINE_ID.exists() else ""
 
 
 def power_refusals(inventory: Inventory, name: str, nodes: Mapping[str, Json], ssh: Path) -> Iterator[str]:

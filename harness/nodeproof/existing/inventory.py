@@ -199,6 +199,9 @@ def _power_errors(content: Json) -> Iterator[_Error]:
             _power(entry)
         except Exception as error:  # a plugin's own, too
             yield ("power", name), str(error) or repr(error)
+        if _VARIABLE in entry and not redact.is_secret_name(entry[_VARIABLE]):
+            what = "a name that shows a secret, such as BMC_PASSWORD: reports are redacted by it"
+            yield ("power", name, _VARIABLE), what
         if entry.get("switch") in nodes:
             yield ("power", name, "switch"), "switch must not be a node that may be harmed"
     for name, entry in nodes.items():
@@ -216,10 +219,14 @@ def _power_errors(content: Json) -> Iterator[_Error]:
 
 
 def _shared_machines(nodes: Iterable[ListedNode]) -> Iterator[_Error]:
-    """Yield nodes whose driver would cut the power of another one."""
-    powered = [
-        (node.name, node.power.driver.command("status", node.name, "")) for node in nodes if node.power
-    ]
+    """Yield nodes whose driver fails, or would cut the power of another one."""
+    powered = []
+    for node in nodes:
+        if node.power:
+            try:
+                powered.append((node.name, node.power.driver.command("status", node.name, "")))
+            except Exception as error:  # a plugin's own, too
+                yield ("nodes", node.name, "power"), f"driver {node.power.driver.name}: {error!r}"
     for (name, command), (other, same) in combinations(powered, 2):
         if command == same:
             yield ("nodes", other, "power"), f"the driver of {other} has the power of {name}, too"

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from nodeproof import proc
@@ -31,6 +31,7 @@ _KILL_S = 2
 """After how long timeout(1) kills a program that does not end (s)."""
 _NOT_FOUND, _TIMED_OUT = 127, (124, 137)
 """Exit statuses of env(1) and timeout(1)."""
+_FENCE_OFF = 2
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Folders of fence agents, which may be missing in the PATH of users other than root."""
 
@@ -67,7 +68,7 @@ class PowerDriver(Protocol):
         """Return whether the machine has power, by what `status` returned.
 
         Raises:
-            KeyError, ValueError: It says neither on nor off.
+            LookupError, ValueError: It says neither on nor off.
         """
         ...
 
@@ -113,7 +114,10 @@ class Fence:
         return Command([agent], "".join(f"{name}={text}\n" for name, text in texts.items()))
 
     def is_on(self, status: CommandResult) -> bool:
-        return {0: True, 2: False}[status.status]
+        # Status 2 is that of invalid options, too.
+        if status.status == _FENCE_OFF and "OFF" not in status.stdout.upper():
+            raise ValueError("the agent does not say OFF")
+        return {0: True, _FENCE_OFF: False}[status.status]
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,16 @@ class Libvirt:
         del node, secret
         uri, domain = self.options["uri"], self.options["domain"]
         if action == "status":
-            argv = ["virsh", "--connect", uri, "domstate", "--domain", domain]
+            argv = ["virsh", "--connect", uri, "dominfo", "--domain", domain]
         else:
             argv = ["sh", "-c", _VIRSH, uri, domain, *_VERBS[action]]
         return Command(["env", "LC_ALL=C", *argv])
 
     def is_on(self, status: CommandResult) -> bool:
-        return _STATES[status.stdout.strip()]
+        facts = dict(re.findall(r"^(State|Persistent): +(.*?) *$", status.stdout, re.MULTILINE))
+        if facts["Persistent"] != "yes":
+            raise ValueError("the domain is transient: it cannot be started again")
+        return _STATES[facts["State"]]
 
 
 @dataclass(frozen=True)
@@ -199,16 +206,20 @@ DRIVERS: WithPlugins[type[PowerDriver]] = WithPlugins(
 """The classes of power drivers by name, those of plugins, too."""
 
 
+def limited(argv: Sequence[str], timeout_s: float) -> Sequence[str]:
+    """Return the command that runs another one, and ends it in time even if nothing waits for it."""
+    return ["timeout", f"--kill-after={_KILL_S}", f"{timeout_s:g}", *argv]
+
+
 class LocalRunner:
     """Runs commands on the harness's machine."""
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command, which ends in time even if this process is killed. Raises MachineError."""
-        limited = ["timeout", f"--kill-after={_KILL_S}", f"{timeout_s:g}", *argv]
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN))
         try:
             return proc.run(
-                limited,
+                limited(argv, timeout_s),
                 timeout_s=timeout_s + _SLACK_S,
                 stdin=stdin,
                 env={**os.environ, "PATH": path},
@@ -248,12 +259,19 @@ class Power:
         result = self._run("status", node, runner)
         try:
             return self.driver.is_on(result)
-        except (KeyError, ValueError) as error:
+        except LookupError as error:
             raise self._error("status", node, result) from error
+        except ValueError as error:
+            explained = replace(result, stderr=f"{error}: {result.stderr}")
+            raise self._error("status", node, explained) from error
 
     def _run(self, action: Action, node: str, runner: Runner) -> CommandResult:
         command = self.command(action, node)
-        return runner.run(command.argv, timeout_s=TIMEOUT_S[action], stdin=command.stdin)
+        try:
+            return runner.run(command.argv, timeout_s=TIMEOUT_S[action], stdin=command.stdin)
+        except MachineError as error:
+            # The cause has the secret, too.
+            raise MachineError(self._without_secret(str(error))) from None
 
     def _secret(self) -> str:
         secret = os.environ.get(self.secret_env, "") if self.secret_env else ""
@@ -262,10 +280,13 @@ class Power:
             raise MachineError(f"the environment variable {message}")
         return secret
 
+    def _without_secret(self, text: str) -> str:
+        secret = self._secret()
+        return text.replace(secret, "...") if secret else text
+
     def _error(self, action: Action, node: str, result: CommandResult) -> MachineError:
         """Return an error without the secret, which a program may have repeated."""
-        output, secret = f"{result.stderr} {result.stdout}", self._secret()
-        reason = " ".join((output.replace(secret, "...") if secret else output).split())[:_LONGEST]
+        reason = " ".join(self._without_secret(f"{result.stderr} {result.stdout}").split())[:_LONGEST]
         if result.status in _TIMED_OUT:
             reason = f"no end within {TIMEOUT_S[action]:g} s"
         if result.status == _NOT_FOUND and self.driver.package:

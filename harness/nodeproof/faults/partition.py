@@ -119,18 +119,19 @@ class Partition(TableFault):
             # The node's own kernel sends the resets, from the control plane's address.
             yield f'add rule inet {self.table} {hook} {passes}name "lo" accept'
             for api in addresses:
-                match = self._match(machine.data_address, api, f"{remote}addr")
+                match = self._match(api, f"{remote}addr")
                 for verdict in _ANSWERS[self.answer]:
                     yield f"add rule inet {self.table} {hook} {verdict.format(match=match)}"
 
-    def _match(self, node: str, api: str, remote: str) -> str:
+    def _match(self, api: str, remote: str) -> str:
         """Return what matches the packets of one hook, where `remote` is the other side's address."""
-        # `ct original` is the direction of a connection's first packet.
+        # `ct original` is the direction of a connection's first packet. The other side is any address of the
+        # node, which may have one of each family.
         original = f"ct original {_family(api)}"
         return {
             "both": f"{_family(api)} {remote} {api}",
-            "node-to-api": f"{original} saddr {node} {original} daddr {api}",
-            "api-to-node": f"{original} saddr {api} {original} daddr {node}",
+            "node-to-api": f"{original} daddr {api}",
+            "api-to-node": f"{original} saddr {api}",
         }[self.direction]
 
 

@@ -32,7 +32,8 @@ input=$1; shift
 (umask 077 && mkdir -p "${{input%/*}}" && cat >"$input.new" && mv "$input.new" "$input") || exit 1
 {_ARM}
 """
-_WITH_INPUT = '"$@" <"$0" && rm -f "$0"'
+# The program may repeat its input, and the journal of the host has other readers.
+_WITH_INPUT = '"$@" <"$0" >/dev/null 2>&1 && rm -f "$0"'
 _DISARM = """
 armed=$(systemctl list-units --plain --no-legend "$0-*" | cut -d' ' -f1)
 [ -z "$armed" ] || systemctl stop $armed || ! systemctl is-active --quiet $armed || exit 1

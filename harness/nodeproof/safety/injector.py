@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +23,7 @@ from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
 from nodeproof.safety.ledger import FaultLedger
 from nodeproof.safety.shield import uninterrupted
-from nodeproof.waiting import wait_until
+from nodeproof.waiting import retry_on, wait_until
 
 INJECT_TIMEOUT_S = 30.0
 """How long a probe may take to see the fault (s): on a busy machine one read may take its whole timeout."""
@@ -163,7 +163,8 @@ class Injector:
             step_log.write("armed")
             renewal.start()
             step_log.write("injecting")
-            fault.inject(fenced)
+            with contextlib.nullcontext() if fault.self_heal_command else self._unbroken(fault):
+                fault.inject(fenced)
             watch.start()
             self._prove(fault, machine, step_log, watch)
             yield Injection(fault)
@@ -215,6 +216,10 @@ class Injector:
                 f"healing {_name(fault)}, please wait; otherwise its dead-man's switch heals it "
                 f"within {TTL_S:g} s of this process's end"
             )
+
+    def _unbroken(self, fault: Fault) -> AbstractContextManager[None]:
+        """Hold back signals: no fence keeps an action of a machine's host from coming after its healing."""
+        return uninterrupted(lambda: self.say(f"injecting {_name(fault)}, please wait; then it is healed"))
 
     def _prove(self, fault: Fault, machine: Machine, step_log: _StepLog, watch: AbortWatch) -> None:
         """Wait until a probe sees an injected fault. Raises NotInjected, Aborted."""
@@ -384,10 +389,12 @@ def healed_at(
 ) -> float | None:
     """Heal and return when that was (s, monotonic), or None if no probe proves it within `timeout_s`.
 
+    A healing that fails is repeated for as long.
+
     Raises:
         OutsideError, Problem: The healing was not carried out.
     """
-    heal(machine)
+    retry_on(partial(heal, machine), MachineError, timeout_s=timeout_s, period_s=_HEAL_PERIOD_S)
     healed_t = time.monotonic()
     return healed_t if _poll(lambda: fault.is_healed(machine), timeout_s) else None
 

@@ -29,7 +29,7 @@ from nodeproof.model.claim import ReportedBug
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration, condition
 from nodeproof.model.formula import Term
 from nodeproof.model.history import History
-from nodeproof.model.judgment import Check, Moment, Observation
+from nodeproof.model.judgment import Check, Moment, Observation, effect_of
 from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
@@ -411,6 +411,9 @@ class Lab:
         """
         for source in sources:
             messages = WitnessMessages(source) if isinstance(source, Pod) else source
+            if self._lab.kind.is_attached and effect_of(type(messages)) is None:
+                message = f"{messages.by}: this source is not allowed on somebody's own cluster"
+                raise Problem(message, f"lab {self._lab.name}", "run this scenario in a lab")
             with self._step(f"hear {messages.by}"):
                 self._collector.collect(self._recording(), messages)
 

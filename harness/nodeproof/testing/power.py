@@ -49,5 +49,5 @@ def test_secret_is_in_no_argument(power: Power) -> None:
 
 @pytest.mark.parametrize("status", [1, 124, 127])
 def test_output_of_a_missing_program_is_no_power_state(power: Power, status: int) -> None:
-    with pytest.raises((KeyError, ValueError)):
+    with pytest.raises((LookupError, ValueError)):
         power.driver.is_on(CommandResult(status, "", "not found"))

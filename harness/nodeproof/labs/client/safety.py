@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence, Set
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nodeproof.cluster.api import ApiError
-from nodeproof.cluster.resources import WATCHED, node
+from nodeproof.cluster.resources import POD_NAMESPACE, RESOURCES, WATCHED, node
 from nodeproof.faults import Fault
 from nodeproof.faults.fence import heal_fenced
 from nodeproof.labs.kinds.kind import Access
@@ -22,7 +23,7 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.safety.abort import NEVER
 from nodeproof.safety.deadman import Switches, Timers
-from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Target
+from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Refused, Target
 from nodeproof.safety.injector import (
     HEAL_TIMEOUT_S,
     HealingFailed,
@@ -46,6 +47,11 @@ JOINED = "joined"
 CORDONED = "cordoned"
 """Ledger name of a Node that a scenario cordoned; its heal is the uncordon."""
 _CLUSTER_CHANGES = (CREATED, JOINED, CORDONED)
+_CREATED_ID = re.compile(r"[0-9a-f]{32}")
+_POD_OBJECT = re.compile(
+    rf"/apis?/([a-z0-9.]+/)?v[a-z0-9]+/namespaces/{POD_NAMESPACE}(/[a-z]+/[a-z0-9][a-z0-9.-]*)?"
+)
+"""Path of the namespace of scenarios' pods, or of an object in it."""
 MARK = "nodeproof.dev/made"
 """The annotation of objects that scenarios create."""
 SERVED_TIMEOUT_S = 60.0
@@ -173,7 +179,7 @@ class Safety:
         ]
         remaining = []
         for data in reversed(changes):
-            if self._remove(data):
+            if self._may_undo(data) and self._remove(data):
                 self.ledger.write("closed", data)
             else:
                 remaining.append(str(data.get("path", data.get("node"))))
@@ -181,6 +187,15 @@ class Safety:
             raise Problem(
                 f"not undone: {', '.join(remaining)}", "the API", "undo it with `nodeproof kubectl`"
             )
+
+    def _may_undo(self, data: Mapping[str, Json]) -> bool:
+        """Return whether a run can have made a change: others can write the ledger of somebody's cluster."""
+        if not self._consent:
+            return True
+        path = str(data.get("path"))
+        sentinels = {resource.sentinel("") for resource in RESOURCES.values() if resource.body is not None}
+        is_own = path in sentinels or _POD_OBJECT.fullmatch(path)
+        return data["fault"] == CREATED and bool(_CREATED_ID.fullmatch(str(data["id"])) and is_own)
 
     def _remove(self, data: Mapping[str, Json]) -> bool:
         """Undo a scenario's change, unless it is gone; return whether it is undone."""
@@ -295,11 +310,18 @@ class Safety:
         Raises any error of a plugin's fault.
         """
         if data.get("fault") in _CLUSTER_CHANGES:
+            if not self._may_undo(data):
+                raise HealingFailed("no run makes such a change here; undo it by hand")
             return self._remove(data)
         try:
             fault = Fault.from_json(data)
         except (KeyError, TypeError):
             return False
+        if self._consent:
+            try:
+                self._consent.check_open(fault)
+            except Refused as error:
+                raise HealingFailed(f"{error}; undo it by hand") from error
         if not self._fleet.has(fault.node) or self._fleet.is_in_other_zone(fault.node):
             self._switch.arm(data, 0)
             return True

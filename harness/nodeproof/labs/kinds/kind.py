@@ -358,11 +358,13 @@ class Consent:
     """The consent of a cluster's owner to faults, in place of the record that a lab wrote of itself.
 
     `record` returns facts about the marked nodes; `permit` raises Refused unless a fault is permitted now;
-    `abort` is polled while a fault is in.
+    `check_open` raises Refused if no run can have injected a fault that the ledger lists; `abort` is polled
+    while a fault is in.
     """
 
     record: Callable[[], Record]
     permit: Callable[[Fault, Declared], None]
+    check_open: Callable[[Fault], None]
     abort: AbortPoll
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ FAULTS: Mapping[str, Set[str]] = {
     UnitDown.word: frozenset(),
 }
 """The words of the faults that the owner may allow, each with the arguments that a scenario may set."""
+_ID = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -57,15 +59,18 @@ class MarkedNodes:
             NotPermitted: They do not allow it; the message has all reasons.
             ApiError: The API server refuses or does not answer.
         """
-        if fault.word not in FAULTS:
-            raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster")
-        default = type(fault)(fault.node, id=fault.id)
-        own = sorted({name for name, value in vars(fault).items() if value != vars(default)[name]})
-        if set(own) - FAULTS[fault.word]:
-            raise NotPermitted(f"{fault.name} with {', '.join(own)} is no fault for somebody's own cluster")
+        _check_kind(fault)
         reasons = list(self._refusals(fault, declared, datetime.now(UTC)))
         if reasons:
             raise NotPermitted(f"{fault.name} on {fault.node}: {'; '.join(reasons)}")
+
+    def check_open(self, fault: Fault) -> None:
+        """Raise NotPermitted unless a run may have injected a fault of the ledger, which others can write."""
+        _check_kind(fault)
+        if not _ID.fullmatch(str(fault.id)):
+            raise NotPermitted(f"{fault.id!r} is no id of a fault")
+        if fault.node not in self.cluster.inventory.nodes:
+            raise NotPermitted(f"{self.cluster.inventory.path} does not list {fault.node}")
 
     def _refusals(self, fault: Fault, declared: Declared, now: datetime) -> Iterator[str]:
         name, inventory = fault.node, self.cluster.inventory
@@ -88,6 +93,16 @@ class MarkedNodes:
         yield from impact.forecast(inventory, name, fault.name, state, now).refusals
         if name in state.nodes:
             yield from marks.expiry_refusals(state.nodes[name], now, needed)
+
+
+def _check_kind(fault: Fault) -> None:
+    """Raise NotPermitted unless the owner may allow a fault with its arguments."""
+    if fault.word not in FAULTS:
+        raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster")
+    default = type(fault)(fault.node, id=fault.id)
+    own = sorted({name for name, value in vars(fault).items() if value != vars(default)[name]})
+    if set(own) - FAULTS[fault.word]:
+        raise NotPermitted(f"{fault.name} with {', '.join(own)} is no fault for somebody's own cluster")
 
 
 def marked_nodes(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -77,7 +77,9 @@ def connect(inventory: str) -> Access:
             life=ClusterLife(folder, lock, cluster.api, list(fleet.addresses), held),
             switch=PowerSwitch(cluster.inventory, ssh),
             armed_faults=lambda: (),
-            consent=Consent(consent.record, consent.permit, _abort_poll(cluster.inventory)),
+            consent=Consent(
+                consent.record, consent.permit, consent.check_open, _abort_poll(cluster.inventory)
+            ),
             ledger=lock,
             heal_command=f"nodeproof heal --cluster {path}",
             pods=_pod_settings(cluster.inventory),

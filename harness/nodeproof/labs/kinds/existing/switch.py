@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof.existing.inventory import Inventory
-from nodeproof.existing.power import TIMEOUT_S, Power
+from nodeproof.existing.power import TIMEOUT_S, Power, limited
 from nodeproof.faults.machine import PowerOff
 from nodeproof.machines.machine import MachineError
 from nodeproof.machines.openssh import OpenSsh
@@ -41,8 +41,7 @@ class PowerSwitch:
 
     def _arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
         command = self._power(fault).command("on", fault["node"])
-        limited = ["timeout", f"{TIMEOUT_S['on']:g}", *command.argv]
-        self._timer(fault).arm_with_input(ttl_s, limited, command.stdin)
+        self._timer(fault).arm_with_input(ttl_s, limited(command.argv, TIMEOUT_S["on"]), command.stdin)
 
     def _timer(self, fault: Mapping[str, Json]) -> Timer:
         host = self._power(fault).switch
