@@ -377,17 +377,6 @@ def test_abort_heals_until_the_machine_answers_and_renews_no_switch(
         assert len(armed) <= 1
 
 
-def test_healing_that_fails_once_is_repeated(
-    idle_injector: Injector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(injector, "_HEAL_PERIOD_S", 0.01)
-    fault, steps = Stubborn(), list[str]()
-    with idle_injector.inject(cast("Fault", fault), Declared(()), note(steps)):
-        pass
-    assert fault.has_failed
-    assert steps[-3:] == ["healing", "healed", "closed"]
-
-
 def test_abort_of_one_fault_ends_all_that_are_active(idle_injector: Injector) -> None:
     answers: list[list[str]] = []
     idle_injector.abort = AbortPoll(lambda: answers.pop(0) if answers else [], 0.01)

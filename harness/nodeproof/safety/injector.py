@@ -23,7 +23,7 @@ from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
 from nodeproof.safety.ledger import FaultLedger
 from nodeproof.safety.shield import uninterrupted
-from nodeproof.waiting import retry_on, wait_until
+from nodeproof.waiting import wait_until
 
 INJECT_TIMEOUT_S = 30.0
 """How long a probe may take to see the fault (s): on a busy machine one read may take its whole timeout."""
@@ -389,12 +389,10 @@ def healed_at(
 ) -> float | None:
     """Heal and return when that was (s, monotonic), or None if no probe proves it within `timeout_s`.
 
-    A healing that fails is repeated for as long.
-
     Raises:
         OutsideError, Problem: The healing was not carried out.
     """
-    retry_on(partial(heal, machine), MachineError, timeout_s=timeout_s, period_s=_HEAL_PERIOD_S)
+    heal(machine)
     healed_t = time.monotonic()
     return healed_t if _poll(lambda: fault.is_healed(machine), timeout_s) else None
 
