@@ -17,6 +17,7 @@ from nodeproof.actions import Action, ActionContext
 from nodeproof.cluster.resources import pods
 from nodeproof.cluster.workloads import Pod, run_pod
 from nodeproof.labs.client.handle import LabHandle
+from nodeproof.model.judgment import with_effect
 from nodeproof.report import rundir
 from tests import examples
 from tests.acceptance.altered import named
@@ -105,7 +106,7 @@ def test_documented_probes_actions_and_kinds_work(lab: LabHandle) -> None:
     node = lab.fleet.node_names()[0]
     added = examples.added(examples.CONTRIBUTING)
     probe = added["harness/nodeproof/probes.py"]
-    assert definitions(probe, probes.Probe, probes.output_of)["uptime"](node).read(lab) > 0
+    assert definitions(probe, probes.Probe, probes.output_of, with_effect)["uptime"](node).read(lab) > 0
     running = run_pod(lab.cluster.api, node)
     definitions(added["harness/nodeproof/actions.py"], Action)["drop_pods"](node).do(
         ActionContext(lab, None, lambda _node: None)
