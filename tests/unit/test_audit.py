@@ -702,7 +702,7 @@ class WatchServer:
         self._listed: set[str] = set()
         self.done = threading.Event()
 
-    def get(self, path: str) -> Json:
+    def get(self, path: str, _query: object = None) -> Json:
         rv = self._latest if path in self._listed else 7
         self._listed.add(path)
         return {"metadata": {"resourceVersion": str(rv + 1)}, "items": [item(rv)]}
@@ -753,7 +753,7 @@ def test_fence_needs_a_bookmark_and_the_state_of_the_list(
 class Refusing(WatchServer):
     """An API server that refuses to list."""
 
-    def get(self, path: str) -> Json:
+    def get(self, path: str, _query: object = None) -> Json:
         raise ApiError(403, f"{path} is forbidden")
 
 

@@ -25,6 +25,7 @@ from nodeproof.labs.base.processes import EventLog
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import CLUSTER_WIDE
+from nodeproof.model.history import Entry, History
 from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import BEAT, EXITS, FAILED, HOOK_BEGAN, HOOK_ENDED, SIGTERM, STARTED, WROTE
 from nodeproof.model.problem import Problem
@@ -38,7 +39,7 @@ from nodeproof.recording.node_messages import (
     messages_of,
     read_clock,
 )
-from nodeproof.recording.recorder import Recording, RecordingContext, follow
+from nodeproof.recording.recorder import Recording, RecordingContext, follow, state_of
 from tests.fakes import FakeMachine, in_turn
 from tests.waiting import eventually, pause, throughout
 
@@ -368,7 +369,7 @@ def nothing() -> None:
 class TwoPods:
     """An API server with a listed and a watched foreign pod."""
 
-    def get(self, _path: str) -> Mapping[str, Json]:
+    def get(self, _path: str, _query: object = None) -> Mapping[str, Json]:
         return {"metadata": {"resourceVersion": "7"}, "items": [pod("shop")]}
 
     @contextmanager
@@ -387,6 +388,41 @@ def test_lists_and_watches_are_reduced_alike() -> None:
     follow(TwoPods(), "pods", WATCHED["pods"], receive, nothing, stopping, 1.0)  # type: ignore[arg-type]
     assert [kind for kind, _data in messages] == ["listed", "watch"]
     assert SECRET not in json.dumps(messages)
+
+
+def test_events_before_a_recording_are_neither_recorded_nor_missed() -> None:
+    old, since, new = (
+        {
+            **event("Node", "default"),
+            "metadata": {"uid": uid, "resourceVersion": rv, "namespace": "default", "name": uid},
+        }
+        for uid, rv in (("old", "3"), ("since", "8"), ("new", "9"))
+    )
+    entries: list[Entry] = []
+
+    class Server:
+        def get(self, _path: str, query: Mapping[str, str]) -> Mapping[str, Json]:
+            assert query == {"limit": "1"}
+            return {"metadata": {"resourceVersion": "7"}, "items": [old]}
+
+        @contextmanager
+        def watch(self, _path: str, rv: str, _silence_limit_s: float) -> Iterator[list[bytes]]:
+            assert rv == "7"
+            yield [json.dumps({"type": "ADDED", "object": since}).encode()]
+
+    stopping = threading.Event()
+
+    def receive(kind: str, t: float, data: Mapping[str, Json]) -> None:
+        entries.append(Entry(t, kind, data))
+        if kind == "watch":
+            stopping.set()
+
+    follow(Server(), "events", WATCHED["events"], receive, nothing, stopping, 1.0)  # type: ignore[arg-type]
+    history = History.of(entries)
+    assert history.folded("events", 8) == {"since": "8"}
+    listing = {"metadata": {"resourceVersion": "9"}, "items": [old, since, new]}
+    assert state_of(listing, history, "events") == {"rv": "9", "objects": {"since": "8", "new": "9"}}
+    assert state_of(listing, history, "pods")["objects"].keys() == {"old", "since", "new"}
 
 
 @pytest.mark.parametrize("name", RESOURCES)
@@ -411,7 +447,7 @@ class Refusing:
         self.refused = threading.Event()
         self._watches = 0
 
-    def get(self, _path: str) -> Mapping[str, object]:
+    def get(self, _path: str, _query: object = None) -> Mapping[str, object]:
         return {"metadata": {"resourceVersion": "7"}, "items": []}
 
     def watch(self, _path: str, _rv: str, _silence_timeout_s: float) -> NoReturn:

@@ -41,13 +41,17 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import Any, TypeVar, TypeVarTuple
 
 from nodeproof.model import redact
 from nodeproof.model.pattern import Json
+
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
 
 SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
 Key = tuple[str, str, str]
@@ -320,6 +324,18 @@ class History:
     def _fold(self) -> Fold:
         return Fold.of(self.entries)
 
+    @cached_property
+    def _derived(self) -> dict[object, Any]:
+        return {}
+
+    def derived(self, derive: Callable[[History, *Args], Result], *args: *Args) -> Result:
+        """Return what a function derives from this history; it is called once for the same arguments."""
+        key = (derive, args)
+        if key not in self._derived:
+            self._derived[key] = derive(self, *args)
+        result: Result = self._derived[key]
+        return result
+
     def of_kind(self, kind: str) -> Sequence[Entry]:
         """Return all entries of one kind, in time order."""
         return self._fold.by_kind.get(kind, ())
@@ -496,9 +512,14 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
     if not fences:
         return Fence(False, history.ended_t, "the recording has no fence")
     last = fences[-1]
-    sentinels, listed = last.data.get("sentinels"), last.data["listed"]
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
-    needed = sorted({*recorded, *resources, *(sentinels or ()), *listed})
+    needed = {*recorded, *resources, *(last.data.get("sentinels") or ()), *last.data["listed"]}
+    return history.derived(_evaluate, tuple(sorted(needed)))
+
+
+def _evaluate(history: History, needed: Sequence[str]) -> Fence:
+    last = history.of_kind("fence")[-1]
+    sentinels, listed = last.data.get("sentinels"), last.data["listed"]
     if not needed:
         return Fence(False, last.t, "the fence has no watch")
     valid_until = []

@@ -46,6 +46,72 @@ class Span:
         return self.since_t <= other.until_t and other.since_t <= self.until_t
 
 
+class Samples:
+    """Measurements, each with its time and its value (s), for repeated looks at those near a time."""
+
+    def __init__(self, samples: Iterable[tuple[Span, float]]) -> None:
+        self._by_end = sorted(samples, key=lambda sample: sample[0].until_t)
+        self._by_start = sorted(self._by_end, key=lambda sample: sample[0].since_t)
+        self._ends = [span.until_t for span, _value in self._by_end]
+        self._starts = [span.since_t for span, _value in self._by_start]
+        self._longest_s = max((span.length_s for span, _value in self._by_end), default=0.0)
+
+    def __iter__(self) -> Iterator[tuple[Span, float]]:
+        return iter(self._by_end)
+
+    def worst(self, about: Sequence[Span] | None) -> float:
+        """Return the longest of these continuous measurements near `about`; None means all of them."""
+        if about is None:
+            return max((value for _span, value in self._by_end), default=0.0)
+        return max((value for near in _near(about) for value in self._touching(near)), default=0.0)
+
+    def worst_periodic(self, about: Sequence[Span] | None) -> float:
+        """Return the longest of these periodic measurements that may have affected `about`.
+
+        Between two measurements there is no data: the nearest ones on both sides, at least one on each side,
+        stand for that time.
+        """
+        worst = self.worst(about)
+        for target in about or ():
+            before, after = (
+                bisect_left(self._ends, target.since_t),
+                bisect_right(self._starts, target.until_t),
+            )
+            nearest = [*self._by_end[max(0, before - 1) : before], *self._by_start[after : after + 1]]
+            worst = max([worst, *(value for _span, value in nearest)])
+        return worst
+
+    def _touching(self, near: Span) -> Iterator[float]:
+        first = bisect_left(self._ends, near.since_t)
+        after_last = bisect_right(self._ends, near.until_t + self._longest_s)
+        for span, value in self._by_end[first:after_last]:
+            if span.since_t <= near.until_t:
+                yield value
+
+
+@dataclass(frozen=True)
+class Disturbances:
+    """What disturbed a recording: stalls of the harness and of the lab, and the latencies of sentinels."""
+
+    harness: Samples
+    lab: Samples
+    sentinels: Samples
+
+    @classmethod
+    def of(cls, history: History) -> Disturbances:
+        """Return those of a recording, which are collected once."""
+        return history.derived(cls._collect)
+
+    @classmethod
+    def _collect(cls, history: History) -> Disturbances:
+        stalls = history.of_kind("stall")
+        return cls(
+            Samples(_stall(entry) for entry in stalls if entry.data.get("by") != LAB),
+            Samples(_stall(entry) for entry in stalls if entry.data.get("by") == LAB),
+            Samples(map(_sentinel, history.of_kind("sentinel"))),
+        )
+
+
 def hull(spans: Sequence[Span]) -> Span:
     """Return the span from the earliest to the latest of these times; there must be at least one."""
     return Span(min(span.since_t for span in spans), max(span.until_t for span in spans))
@@ -68,10 +134,8 @@ def misread_s(history: History, configuration: Configuration, about: Sequence[Sp
     """
     explained_s = max(BASE_SLACK_S, _measured_s(history, configuration, about) - BASE_SLACK_S)
     late_writes = (write for write in history.late if write.least_s > explained_s)
-    held_back_s = _worst_near(
-        ((Span(write.t - write.late_s, write.t), write.late_s) for write in late_writes), about
-    )
-    return step_s(history, about) + held_back_s
+    held_back = Samples((Span(write.t - write.late_s, write.t), write.late_s) for write in late_writes)
+    return step_s(history, about) + held_back.worst(about)
 
 
 def _measured_s(history: History, configuration: Configuration, about: Sequence[Span] | None) -> float:
@@ -83,23 +147,23 @@ def _measured_s(history: History, configuration: Configuration, about: Sequence[
     only count if they may have affected these times.
     """
     calibration = configuration.calibration
-    stalls = history.of_kind("stall")
+    disturbances = Disturbances.of(history)
     witness_error_s = max((entry.data["error_s"] for entry in history.of_kind("heard")), default=0.0)
     return (
         BASE_SLACK_S
         + 2 * _watch_latency_s(history, configuration, about)
         + _clock_error_s(history, calibration)
         + calibration.api_resolution_s
-        + _worst((_stall(entry) for entry in stalls if entry.data.get("by") != LAB), about)
-        + _worst_near((_stall(entry) for entry in stalls if entry.data.get("by") == LAB), about)
+        + disturbances.harness.worst_periodic(about)
+        + disturbances.lab.worst(about)
         + witness_error_s
     )
 
 
 def _watch_latency_s(history: History, configuration: Configuration, about: Sequence[Span] | None) -> float:
     """Return the worst watch latency (s): calibrated, or of a sentinel that may have affected `about`."""
-    sentinels = map(_sentinel, history.of_kind("sentinel"))
-    return max(configuration.calibration.watch_latency_s, _worst(sentinels, about))
+    latency_s = Disturbances.of(history).sentinels.worst_periodic(about)
+    return max(configuration.calibration.watch_latency_s, latency_s)
 
 
 def step_s(history: History, about: Sequence[Span] | None = None) -> float:
@@ -112,7 +176,7 @@ def step_s(history: History, about: Sequence[Span] | None = None) -> float:
     steps = zip(
         history.of_kind("wall"), (after - before for before, after in pairwise(offsets_s)), strict=True
     )
-    is_near = _near(about)
+    is_near = _is_near(about)
     near_steps = (abs(moved_s) for entry, moved_s in steps if is_near(_ambiguous_span(entry, moved_s)))
     return _unseen_step_s(history) + sum(near_steps)
 
@@ -207,7 +271,7 @@ def late_anchor_s(history: History, configuration: Configuration, anchor: Span) 
 
 
 def _best_latency_s(history: History, configuration: Configuration) -> float:
-    best = min((_sentinel(entry)[1] for entry in history.of_kind("sentinel")), default=0.0)
+    best = min((latency_s for _span, latency_s in Disturbances.of(history).sentinels), default=0.0)
     return max(configuration.calibration.watch_latency_s, best)
 
 
@@ -216,11 +280,10 @@ def worst_moment_s(history: History, configuration: Configuration, within: Span)
 
     The worst stall and the worst sentinel of a long span need not be near each other.
     """
-    sentinels = [_sentinel(entry)[0] for entry in history.of_kind("sentinel")]
-    stalls = [_stall(entry)[0] for entry in history.of_kind("stall")]
-    is_near = _near([within])
+    disturbances, is_near = Disturbances.of(history), _is_near([within])
+    samples = (*disturbances.sentinels, *disturbances.harness, *disturbances.lab)
     # Most disturbances count together where the time near one of them begins.
-    near = (span.since_t - NEAR_S for span in (*sentinels, *stalls) if is_near(span))
+    near = (span.since_t - NEAR_S for span, _value in samples if is_near(span))
     times = {within.since_t, *(max(t, within.since_t) for t in near if t <= within.until_t)}
     worst_s = max(_measured_s(history, configuration, [Span.at(t)]) for t in times)
     return worst_s + misread_s(history, configuration, [within])
@@ -245,49 +308,23 @@ def _stall(entry: Entry) -> tuple[Span, float]:
     return Span(entry.t - late_s, entry.t), late_s
 
 
-def _worst(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
-    """Return the longest of the periodic measurements that may have affected `about`.
-
-    Between two measurements there is no data: the nearest ones on both sides, at least one on each side,
-    stand for that time.
-    """
-    samples = list(measured)
-    if about is None:
-        return max((value for _span, value in samples), default=0.0)
-    worst = _worst_near(samples, about)
-    by_end = sorted(samples, key=lambda sample: sample[0].until_t)
-    by_start = sorted(samples, key=lambda sample: sample[0].since_t)
-    ends, starts = [span.until_t for span, _value in by_end], [span.since_t for span, _value in by_start]
-    for target in about:
-        before, after = bisect_left(ends, target.since_t), bisect_right(starts, target.until_t)
-        nearest = [*by_end[max(0, before - 1) : before], *by_start[after : after + 1]]
-        worst = max([worst, *(value for _span, value in nearest)])
-    return worst
-
-
-def _worst_near(measured: Iterable[tuple[Span, float]], about: Sequence[Span] | None) -> float:
-    """Return the longest of the continuous measurements near `about`."""
-    is_near = _near(about)
-    return max((value for span, value in measured if is_near(span)), default=0.0)
-
-
-def _near(about: Sequence[Span] | None) -> Callable[[Span], bool]:
-    """Return a test of whether a measurement may have affected `about`; None means the whole recording."""
-    if about is None:
-        return lambda _span: True
+def _near(about: Sequence[Span]) -> Sequence[Span]:
+    """Return the times near `about`, in time order and without overlaps."""
     merged: list[Span] = []
     for target in sorted(about, key=lambda target: target.since_t):
         near = Span(target.since_t - NEAR_S, target.until_t + NEAR_S)
         if merged and merged[-1].touches(near):
             near = hull([merged.pop(), near])
         merged.append(near)
-    starts = [near.since_t for near in merged]
+    return merged
 
-    def is_near(span: Span) -> bool:
-        position = bisect_right(starts, span.until_t)
-        return position > 0 and merged[position - 1].touches(span)
 
-    return is_near
+def _is_near(about: Sequence[Span] | None) -> Callable[[Span], bool]:
+    """Return a test of whether a measurement may have affected `about`; None means the whole recording."""
+    if about is None:
+        return lambda _span: True
+    merged = _near(about)
+    return lambda span: any(map(span.touches, merged))
 
 
 def _clock_error_s(history: History, calibration: Calibration) -> float:

@@ -103,10 +103,17 @@ def follow(
         receive("gap", time.monotonic(), {"resource": resource, "since": blind_since, "reason": reason})
 
 
+_UNLISTED = "events"
+"""The resource whose earlier objects are not recorded: a cluster keeps the events of an hour, and a watch
+that opens after a long LIST delivers its first events late.
+"""
+
+
 def _record_list(api: Api, resource: str, path: str, receive: Receive) -> str:
-    listing = api.get(path)
+    is_unlisted = resource == _UNLISTED
+    listing = api.get(path, {"limit": "1"} if is_unlisted else None)
     rv = str(listing["metadata"]["resourceVersion"])
-    items = [recorded(resource, item) for item in listing["items"]]
+    items = [] if is_unlisted else [recorded(resource, item) for item in listing["items"]]
     receive("listed", time.monotonic(), {"resource": resource, "rv": rv, "items": items})
     return rv
 
@@ -176,9 +183,12 @@ def events_end(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def state_of(listing: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the resourceVersion of a LIST and of its objects, by uid, as a fence stores them."""
-    objects = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
+def state_of(listing: Mapping[str, Json], history: History, resource: str) -> dict[str, Json]:
+    """Return the resourceVersion of a LIST and of its recorded objects, by uid, as a fence stores them."""
+    listed = (entry.data for entry in history.of_kind("listed") if resource == _UNLISTED)
+    since_rv = max((int(data["rv"]) for data in listed if data["resource"] == resource), default=0)
+    versions = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
+    objects = {uid: version for uid, version in versions.items() if int(version) > since_rv}
     return {"rv": listing["metadata"]["resourceVersion"], "objects": objects}
 
 
@@ -543,7 +553,7 @@ class Recording(LiveHistory):
             history = self.history()
             listed = {
                 resource: {
-                    **state_of(self._api.get(RESOURCES[resource].path)),
+                    **state_of(self._api.get(RESOURCES[resource].path), history, resource),
                     "received": history.received(resource, self._deliveries[resource].get(value, began_t)),
                 }
                 for resource in self._context.resources
@@ -643,7 +653,8 @@ class ReadOnlyRecording(LiveHistory):
         self._wait_until(self._opened_t + self._observed_s)
         began_t = round(time.monotonic(), 6)
         listings = {name: self._api.get(RESOURCES[name].path) for name in self._resources}
-        listed = {name: state_of(listing) for name, listing in listings.items()}
+        history = self.history()
+        listed = {name: state_of(listing, history, name) for name, listing in listings.items()}
         deadline_t = self._opened_t + self._observed_s + _LATEST_BOOKMARK_S
         while not self._has_passed(Entry(began_t, "fence", {"listed": listed})):
             if time.monotonic() > deadline_t:
