@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from infra.csi import MAX_VOLUMES, client, disks
+from infra.csi import MAX_VOLUMES, client, disks, guests
 from infra.csi.client import WRITER, Driver
 from infra.csi.controller import MIB, Controller
 from infra.csi.hypervisor import Refused, Volume, volume_id
@@ -77,41 +78,17 @@ def test_stubs_match_the_protocol_of_the_programs() -> None:
     assert specification(recipe_dir()) == SPECIFICATION, "run `make stubs`"
 
 
-def test_attach_and_detach_are_idempotent_and_of_one_node(controller: Controller, table: Table) -> None:
-    volume = create(controller)
-    for _twice in range(2):
-        attach(controller, volume, "node-1")
-    detach(controller, volume, "node-2")
-    assert table.holders(volume) == ["node-1"]
-    for _twice in range(2):
-        detach(controller, volume, "node-1")
-    attach(controller, volume, "node-2")
-    assert table.holders(volume) == ["node-2"]
-    detach(controller, volume, "")
-    assert table.holders(volume) == []
-
-
-def test_volume_attached_elsewhere_is_refused(controller: Controller, table: Table) -> None:
+def test_volume_belongs_to_one_node_until_it_is_detached(controller: Controller, table: Table) -> None:
     volume = create(controller)
     attach(controller, volume, "node-1")
     refused(
         lambda: attach(controller, volume, "node-2"), Code.FAILED_PRECONDITION, volume, "node-1", "node-2"
     )
     refused(lambda: delete(controller, volume), Code.FAILED_PRECONDITION, volume, "node-1")
+    detach(controller, volume, "node-2")
     assert table.holders(volume) == ["node-1"]
-
-
-def test_ninth_volume_of_a_node_is_refused(controller: Controller, table: Table) -> None:
-    volumes = [create(controller, f"v{number}") for number in range(MAX_VOLUMES + 1)]
-    for volume in volumes[:-1]:
-        attach(controller, volume, "node-1")
-    refused(lambda: attach(controller, volumes[-1], "node-1"), Code.RESOURCE_EXHAUSTED, volumes[-1], "node-1")
-    attach(controller, volumes[0], "node-1")
-    attach(controller, volumes[-1], "node-2")
-    detach(controller, volumes[0], "node-1")
-    detach(controller, volumes[-1], "node-2")
-    attach(controller, volumes[-1], "node-1")
-    assert table.volume_count("node-1") == MAX_VOLUMES
+    detach(controller, volume, "")
+    assert table.holders(volume) == []
 
 
 @pytest.mark.parametrize("strange", ["no-such", "np-0123456789abcdef0", "../machines/node-1"])
@@ -375,6 +352,22 @@ def test_unreachable_node_is_a_retryable_error(tmp_path: Path) -> None:
     slow = Commands(Remote(["sh", "-c", "exec cat /dev/zero >/dev/null"], timeout_s=0.2), "node-1")
     with pytest.raises(Refused, match=r"timed out after 0\.2 s"):
         slow.unstage(VOLUME, "/staging")
+
+
+def test_request_to_a_frozen_guest_leaves_open_who_has_the_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guests, "GONE_TIMEOUT_S", 0.3)
+    libvirt, goes_on = guests.Libvirt(lambda: None, "pool", None), threading.Event()
+    late = f"{VOLUME} is not in node node-1"
+    for request in (
+        lambda: libvirt._request(VOLUME, late, goes_on.wait),
+        lambda: libvirt.attach(VOLUME, "node-2"),
+        lambda: libvirt.detach(VOLUME, "node-1"),
+        lambda: libvirt.holders(VOLUME),
+    ):
+        refused(request, Code.DEADLINE_EXCEEDED, late, "0.3 s")
+    goes_on.set()
+    assert eventually(lambda: libvirt._pending[VOLUME][1].done(), TIMEOUT_S)
+    libvirt._check_settled(VOLUME)
 
 
 # As a process: its log, refusals, refused starts, and kills
