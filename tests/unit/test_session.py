@@ -228,12 +228,6 @@ SINCE, CHANGE = moments.fault_step("cut", "injected"), moments.fault_step("cut",
 HELD_S = 5.0
 
 
-def check(healed_s: float, due_s: float) -> None:
-    """Check a scenario whose fault was healed `healed_s` after its injection."""
-    story = partition().fault(CUT_T + healed_s, "healing")
-    check_not_due(story.history(), UNKNOWN, CHANGE, SINCE, due_s)
-
-
 def test_events_that_a_slow_host_used_up_prove_nothing() -> None:
     history, missing = partition().history(), moments.created("nodes", "absent")
     check_still_to_come(history, [UNKNOWN, missing], 1)
@@ -241,18 +235,22 @@ def test_events_that_a_slow_host_used_up_prove_nothing() -> None:
         check_still_to_come(history, [UNKNOWN, missing], 2)
 
 
-@pytest.mark.parametrize("due_s", [GRACE_S - 3.0, GRACE_S - 1.5])
-def test_scenario_too_late_to_change_an_event_is_too_loaded(due_s: float) -> None:
-    with pytest.raises(HostTooLoaded, match="may have been due before"):
-        check(healed_s=GRACE_S, due_s=due_s)
-
-
-def test_change_in_time_is_left_to_the_judgment() -> None:
-    check(healed_s=HELD_S, due_s=HELD_S)
-
-
-def test_event_before_its_due_time_is_left_to_the_judgment() -> None:
-    check(healed_s=900.0, due_s=800.0)
+@pytest.mark.parametrize(
+    ("healed_s", "due_s", "is_late"),
+    [
+        (GRACE_S, GRACE_S - 3.0, True),
+        (GRACE_S, GRACE_S - 1.5, True),
+        (HELD_S, HELD_S, False),
+        (900.0, 800.0, False),
+    ],
+    ids=["late", "perhaps late", "in time", "event before its due time"],
+)
+def test_scenario_too_late_to_change_an_event_is_too_loaded(
+    healed_s: float, due_s: float, is_late: bool
+) -> None:
+    history = partition().fault(CUT_T + healed_s, "healing").history()
+    with pytest.raises(HostTooLoaded, match="may have been due before") if is_late else nullcontext():
+        check_not_due(history, UNKNOWN, CHANGE, SINCE, due_s)
 
 
 @pytest.mark.parametrize(
@@ -540,29 +538,13 @@ def of_none(lab: Lab) -> None:
     lab.history()
 
 
-def test_faults_of_a_scenario_are_found_in_its_source_and_calls(
-    request: pytest.FixtureRequest,
-) -> None:
-    module = request.node.getparent(pytest.Module)
-    two, none = (
-        pytest.Function.from_parent(module, name=f.__name__, callobj=f) for f in (of_two_kinds, of_none)
-    )
-    assert markers.fault_names(two) == ("outage", "partition", "swap")
-    assert markers.fault_names(none) == ()
+def test_faults_of_a_scenario_are_found_in_its_source_and_calls(request: pytest.FixtureRequest) -> None:
+    assert markers.fault_names(item(request, of_two_kinds)) == ("outage", "partition", "swap")
+    assert markers.fault_names(item(request, of_none)) == ()
 
 
 def upgrades(lab: Lab) -> None:
     lab.inject(faults.upgrade("kube-scheduler", lab.upgrade_version))
-
-
-def test_upgrade_needs_its_option(request: pytest.FixtureRequest) -> None:
-    module = request.node.getparent(pytest.Module)
-    item = pytest.Function.from_parent(module, name="upgrades", callobj=upgrades)
-    options = Options("process", "fast", kind="process")
-    reason = ("lab-lacks", "it upgrades the control plane: use --upgrade-to")
-    assert markers.why_unprovable(item, options) == reason
-    options = replace(options, overrides=replace(NO_OVERRIDES, upgrade_to="v1.37.2"))
-    assert markers.why_unprovable(item, options) is None
 
 
 @needs(faulted=1)
@@ -657,14 +639,20 @@ def loses_one_of_three(lab: Lab) -> None:
     """Need three control planes."""
 
 
-def test_three_control_planes_need_their_option(request: pytest.FixtureRequest) -> None:
-    module = request.node.getparent(pytest.Module)
-    item = pytest.Function.from_parent(module, name="three", callobj=loses_one_of_three)
-    options = Options("process", "fast", kind="process")
-    reason = ("lab-lacks", "it needs 3 control planes: use --control-planes")
-    assert markers.why_unprovable(item, options) == reason
-    options = replace(options, overrides=replace(NO_OVERRIDES, control_planes=3))
-    assert markers.why_unprovable(item, options) is None
+@pytest.mark.parametrize(
+    ("scenario", "reason", "option"),
+    [
+        (upgrades, "it upgrades the control plane: use --upgrade-to", {"upgrade_to": "v1.37.2"}),
+        (loses_one_of_three, "it needs 3 control planes: use --control-planes", {"control_planes": 3}),
+    ],
+)
+def test_scenario_that_needs_an_option_is_unprovable_without_it(
+    request: pytest.FixtureRequest, scenario: Callable[[Lab], None], reason: str, option: Mapping[str, Any]
+) -> None:
+    without = Options("process", "fast", kind="process")
+    assert markers.why_unprovable(item(request, scenario), without) == ("lab-lacks", reason)
+    given = replace(without, overrides=replace(NO_OVERRIDES, **option))
+    assert markers.why_unprovable(item(request, scenario), given) is None
 
 
 few, standing_swap = standing(kubelet_settings, maxPods=40), standing(swap, 256)
@@ -889,13 +877,18 @@ def test_other(judge: Judge) -> None:
 """
 
 
+def run_pytest(folder: Path, source: str, *options: str) -> proc.Result:
+    """Run the scenarios of one file."""
+    (folder / "test_it.py").write_text(source)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--run={folder / 'run'}", *options]
+    return proc.run([*argv, "test_it.py"], timeout_s=RUN_TIMEOUT_S, cwd=folder, check=False)
+
+
 @pytest.mark.parametrize("workers", ["-n0", "-n1"])
 def test_loaded_scenarios_are_retried_at_the_end_of_the_run(workers: str, tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(SCENARIOS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     run = tmp_path / "run"
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", workers, f"--run={run}", "test_it.py"]
-    output = proc.run(argv, timeout_s=RUN_TIMEOUT_S, cwd=tmp_path, check=False).stdout
+    output = run_pytest(tmp_path, SCENARIOS, workers).stdout
     tries = (tmp_path / "tries").read_text().split()
     assert sorted(tries[:3]) == ["loaded", "loaded_once", "other"]
     assert sorted(tries[3:5]) == ["loaded", "loaded_once"]
@@ -930,10 +923,7 @@ def test_is_retried(claim, number):
 
 
 def test_retries_do_not_wait_for_a_worker_that_stopped_early(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(STOPS_EARLY)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n2", "-x", "test_it.py"]
-    ended = proc.run([*argv, f"--run={tmp_path / 'run'}"], timeout_s=RUN_TIMEOUT_S, cwd=tmp_path, check=False)
+    ended = run_pytest(tmp_path, STOPS_EARLY, "-n2", "-x")
     assert ended.status == 2, ended.stdout
     assert "stopping after 1 failures" in ended.stdout
 
@@ -1057,13 +1047,10 @@ def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return (folder / "log").read_text().split(), output
 
 
-def test_failed_test_is_retried_once_on_a_new_lab(ended: tuple[list[str], str]) -> None:
+def test_failed_test_is_retried_once_on_a_new_lab_and_listed(ended: tuple[list[str], str]) -> None:
     calls, output = ended
     again = [["down", "up", what] for what in ("said", "compared", "never")]
     assert calls == ["up", *(word for what in again for word in (what[-1], *what)), "other", "down"]
     assert "2 failed, 4 passed" in output
-
-
-def test_only_retried_tests_are_listed(ended: tuple[list[str], str]) -> None:
-    lines = [line for line in ended[1].splitlines() if "tried once more on new labs" in line]
+    lines = [line for line in output.splitlines() if "tried once more on new labs" in line]
     assert [line.rpartition("::")[2] for line in lines] == ["test_compared", "test_never", "test_said"]
