@@ -57,10 +57,12 @@ def serving(handler: type[JsonHandler], folder: Path, faults: Sequence[str]) -> 
     }
     (folder / "config").write_text(yaml.safe_dump(config))
     (folder / "cluster.yaml").write_text(yaml.safe_dump(inventory))
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
 
 
 def refuse_run(folder: Path, reason: str, **guard: Json) -> None:

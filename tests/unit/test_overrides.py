@@ -176,9 +176,7 @@ def _kubelet(overrides: Overrides) -> Any:
     return kubelet_configuration(spec(overrides), NODE, Path("/etc/kubernetes"), {})
 
 
-@pytest.mark.parametrize(
-    ("setting", "configure"), [("etcd.data-dir=/tmp", _etcd), ("kubelet.port=1", _kubelet)]
-)
+@pytest.mark.parametrize(("setting", "configure"), [("etcd.data-dir=/", _etcd), ("kubelet.port=1", _kubelet)])
 def test_own_setting_of_the_lab_is_refused(setting: str, configure: Callable[[Overrides], Any]) -> None:
     component, name = setting.partition("=")[0].split(".")
     with pytest.raises(Problem, match=f"a lab sets {name} of {component} itself"):

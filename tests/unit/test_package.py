@@ -170,11 +170,15 @@ ELSEWHERE = re.compile(
 STYLE_ELSEWHERE = re.compile(r"(?:url\(|@import\s*)[\"']?((?:https?:)?//[^\"')\s]+)")
 
 
-def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
-    """As `make site` builds it."""
-    argv = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path))
+def build(top: Path, site: Path) -> proc.Result:
+    """Build the site of a folder as `make site` does."""
+    argv = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site))
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    process = proc.run(argv, timeout_s=TIMEOUT_S, cwd=TOP, env=environment, check=False)
+    return proc.run(argv, timeout_s=TIMEOUT_S, cwd=top, env=environment, check=False)
+
+
+def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    process = build(TOP, tmp_path)
     assert process.status == 0, process.stderr
     pages, styles = list(tmp_path.rglob("*.html")), list(tmp_path.rglob("*.css"))
     assert len(pages) > 30

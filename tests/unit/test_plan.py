@@ -192,14 +192,12 @@ def test_shipped_durations_are_of_existing_scenarios() -> None:
         assert f"def {name.partition('[')[0]}(" in text, scenario
 
 
-def report(
-    nodeid: str, when: Any, took_s: float, worker: str, outcome: Any, ended: bool
-) -> pytest.TestReport:
+def report(nodeid: str, when: Any, took_s: float, by: str, outcome: Any, ended: bool) -> pytest.TestReport:
     properties = [(ENDED, True)] if ended and when == "teardown" else []
     record = pytest.TestReport(
         nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s, user_properties=properties
     )
-    record.worker_id = worker  # type: ignore[attr-defined]
+    record.worker_id = by  # type: ignore[attr-defined]
     return record
 
 

@@ -285,9 +285,10 @@ def test_name_that_only_mentions_a_secret_redacts_nothing(name: str) -> None:
     assert redact.text(f'{name}="kubelet.conf1234"') == f'{name}="kubelet.conf1234"'
 
 
-@pytest.mark.parametrize(
-    "run", sorted(RECORDED.glob("*/history.jsonl.gz")), ids=lambda path: path.parent.name
-)
+RUNS = sorted(RECORDED.glob("*/history.jsonl.gz"))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda path: path.parent.name)
 def test_recorded_cluster_contains_nothing_to_redact(run: Path) -> None:
     with gzip.open(run, "rt") as lines:
         for line in lines:

@@ -194,9 +194,8 @@ def test_invalid_file_of_the_run_is_named(tmp_path: Path, name: str, content: st
 
 @pytest.mark.parametrize(("scenarios", "expected"), [(("a", "b"), "conforms"), (("a", "a"), "unproven")])
 def test_skip_hides_only_what_conforms_in_its_own_scenario(scenarios: tuple[str, str], expected: str) -> None:
-    rows = [
-        row("a.b", verdict, scenario) for scenario, verdict in zip(scenarios, (SCALED, CONFORMS), strict=True)
-    ]
+    pairs = zip(scenarios, (SCALED, CONFORMS), strict=True)
+    rows = [row("a.b", verdict, scenario) for scenario, verdict in pairs]
     assert worst_by_claim(rows)["a.b"]["verdict"] == expected
 
 

@@ -531,11 +531,11 @@ RUNS_POD, READS = (
 
 
 def why_not_on_own_cluster(
-    request: pytest.FixtureRequest, folder: Path, body: str, needed: str = "", **changed: bool
+    request: pytest.FixtureRequest, folder: Path, body: str, needed: str = "", runs_pods: bool = True
 ) -> tuple[str, str] | None:
     """Return why a scenario with this body cannot prove anything on an own cluster."""
     scenario = scenario_of(folder, ON_OWN_CLUSTER.format(needs=needed, body=body))
-    options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing", **changed)
+    options = Options("cluster.yaml", "documented", nodes=2, zones=1, kind="existing", runs_pods=runs_pods)
     return markers.why_unprovable(item(request, scenario), options)
 
 
