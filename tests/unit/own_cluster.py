@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 import yaml
 
 from nodeproof.model.pattern import Json
+from nodeproof.model.problem import Problem
+from nodeproof.session.options import Options, resolve
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME
 
@@ -54,7 +57,27 @@ def serving(handler: type[JsonHandler], folder: Path, faults: Sequence[str]) -> 
     }
     (folder / "config").write_text(yaml.safe_dump(config))
     (folder / "cluster.yaml").write_text(yaml.safe_dump(inventory))
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def refuse_run(folder: Path, reason: str, **guard: Json) -> None:
+    """Assert that a guard refuses a run in one line, before the API server gets a request."""
+    requests: list[str] = []
+
+    class Untouched(JsonHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path)
+            self.answer(500, {})
+
+    with serving(Untouched, folder, ["unit-down"]):
+        inventory = folder / "cluster.yaml"
+        inventory.write_text(yaml.safe_dump(yaml.safe_load(inventory.read_text()) | guard))
+        with pytest.raises(Problem, match=reason) as refused:
+            resolve(Options(cluster=str(inventory)))
+    assert len(str(refused.value).splitlines()) == 1
+    assert requests == []

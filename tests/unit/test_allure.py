@@ -103,9 +103,7 @@ def test_failing_allure_keeps_the_earlier_site(run: Path, monkeypatch: pytest.Mo
     assert (run / "site" / "page.html").is_file()
 
 
-def test_failing_npm_is_a_problem_and_leaves_nothing_installed(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_npm_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = site.find_node()
     monkeypatch.setattr(site, "find_node", lambda: site.Node(node.program, ("false",)))
     with pytest.raises(Problem, match="npm"):
@@ -127,7 +125,6 @@ def test_first_page_shows_verdicts_and_settings(run: Path, settings: tuple[str, 
     rundir.write_facts(run, replace(SITE_FACTS, settings=settings))
     site.generate(run, print, {})
     variables = json.loads((run / site.CONFIG).read_text())["variables"]
-    assert list(variables)[:4] == ["verdicts", "kubernetes", "lab", "profile"]
     assert variables["settings"] == shown
     assert variables["component kubelet"] == "v1.36.3 built here"
     assert "ended" not in variables
@@ -201,9 +198,7 @@ def test_new_deviations_have_their_own_category(tmp_path: Path) -> None:
         (names[3], PLAIN, DEVIATES),
         ("a.py::test_e", CORDON, CONFORMS),
     ]
-    tell(
-        tmp_path / "earlier", [(names[2], LEASE, DEVIATES)], replace(FACTS, began="2026-11-01T00:00:00+00:00")
-    )
+    tell(tmp_path / "earlier", [(names[2], LEASE, DEVIATES)], replace(FACTS, began="2026-11-01T00:00:00Z"))
     run = digest.read(tell(tmp_path / "run", rows), CLAIMS)
     by_category = {
         category["name"]: [matcher["labels"]["scenario"] for matcher in category["matchers"]]

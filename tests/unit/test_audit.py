@@ -16,39 +16,15 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from nodeproof import catalogue
-from nodeproof.audit import (
-    CLAIMS,
-    LEASE_INTERVAL,
-    MAX_PODS,
-    TOLERATIONS,
-    Cluster,
-    Expectation,
-    cluster_role,
-    count_machine_ids,
-    dangers,
-    judge_subject,
-    judge_tolerations,
-    missed_states,
-    of_cluster,
-    of_node,
-    of_nodes,
-    states_of,
-)
+from nodeproof import audit, catalogue
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError, server_time_s
 from nodeproof.cluster.resources import pods
-from nodeproof.existing.configuration import (
-    API_SERVER,
-    CONTROL_PLANE,
-    MANAGER,
-    Evidence,
-    Tolerations,
-    read_evidence,
-    settings_of,
-)
+from nodeproof.existing import configuration as settings
+from nodeproof.existing.configuration import MANAGER, Evidence, Tolerations
 from nodeproof.existing.connection import Access, Pace, PacedApi, load_kubeconfig
 from nodeproof.model.cluster import flags_of
+from nodeproof.model.formula import SYMBOLS, read
 from nodeproof.model.history import Entry, History, fence
 from nodeproof.model.judgment import Observation
 from nodeproof.model.pattern import Json
@@ -56,6 +32,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.recording import recorder
 from nodeproof.recording.recorder import ReadOnlyRecording
+from tests.fakes import executable
 from tests.unit.histories import NODE, OTHER, Story, configuration
 
 # Claims that an audit judges: each conforms, and each can deviate.
@@ -92,7 +69,7 @@ def tainted(*keys: str) -> list[Json]:
     return [{"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"} for key in keys]
 
 
-def judged(expectations: list[Expectation], claim: str) -> Verdict:
+def judged(expectations: list[audit.Expectation], claim: str) -> Verdict:
     """Judge the only expectation of a claim."""
     (expectation,) = (entry for entry in expectations if entry.claim == claim)
     observation = expectation.observation
@@ -100,12 +77,16 @@ def judged(expectations: list[Expectation], claim: str) -> Verdict:
     return judge(CATALOGUE[claim], expectation.check, story.history(), configuration())
 
 
-def expected_of(state: Json, lease: Json = LEASE) -> list[Expectation]:
-    return list(of_node([copy.deepcopy(state), state], lease, IDS))
+def expected_of(state: Json, lease: Json = LEASE) -> list[audit.Expectation]:
+    return list(audit.of_node([copy.deepcopy(state), state], lease, IDS))
 
 
 def set_ready(state: Json, **fields: str) -> None:
     state["status"]["conditions"][0].update(fields)
+
+
+def set_info(state: Json, **fields: str) -> None:
+    state["status"]["nodeInfo"].update(fields)
 
 
 HEALTHY, LOST = node(), node("Unknown", taints=tainted("unreachable"))
@@ -115,12 +96,9 @@ ALTERATIONS: Mapping[str, tuple[Json, Alter]] = {
     "conditions.ready-true-shape": (HEALTHY, lambda state: set_ready(state, reason="SomebodySaid")),
     "conditions.node-phase": (HEALTHY, lambda state: state["status"].update(phase="Running")),
     "capacity.fields": (HEALTHY, lambda state: state["status"].update(allocatable={"cpu": "2"})),
-    "info.kernel-os-runtime": (HEALTHY, lambda state: state["status"]["nodeInfo"].update(kernelVersion="")),
-    "info.kube-proxy-version": (
-        HEALTHY,
-        lambda state: state["status"]["nodeInfo"].update(kubeProxyVersion=VERSION),
-    ),
-    "info.machine-ids": (HEALTHY, lambda state: state["status"]["nodeInfo"].update(machineID="")),
+    "info.kernel-os-runtime": (HEALTHY, lambda state: set_info(state, kernelVersion="")),
+    "info.kube-proxy-version": (HEALTHY, lambda state: set_info(state, kubeProxyVersion=VERSION)),
+    "info.machine-ids": (HEALTHY, lambda state: set_info(state, machineID="")),
     "conditions.pressure-unknown-when-unreachable": (
         LOST,
         lambda state: state["status"]["conditions"][1].update(status="False"),
@@ -147,8 +125,8 @@ def test_missing_or_foreign_lease_deviates(lease: Json) -> None:
 
 
 def test_machine_id_of_two_nodes_deviates() -> None:
-    ids = count_machine_ids([HEALTHY, HEALTHY])
-    assert judged(list(of_node([HEALTHY], LEASE, ids)), "info.machine-ids").outcome == "deviates"
+    ids = audit.count_machine_ids([HEALTHY, HEALTHY])
+    assert judged(list(audit.of_node([HEALTHY], LEASE, ids)), "info.machine-ids").outcome == "deviates"
 
 
 @pytest.mark.parametrize(
@@ -161,13 +139,13 @@ def test_machine_id_of_two_nodes_deviates() -> None:
 )
 def test_ranges_of_nodes_deviate_if_they_overlap(ranges: list[list[str]], outcome: str) -> None:
     nodes = [node(podCIDRs=cidrs) for cidrs in ranges]
-    assert judged(list(of_cluster(nodes)), "cidr.unique").outcome == outcome
+    assert judged(list(audit.of_cluster(nodes)), "cidr.unique").outcome == outcome
 
 
 @pytest.mark.parametrize(("before", "after"), [("True", "Unknown"), ("Unknown", "True"), ("True", "False")])
 def test_state_that_changed_in_the_observation_is_not_judged(before: str, after: str) -> None:
     states = (node(before), node(after))
-    claims = {entry.claim for entry in of_node(states, LEASE, IDS)}
+    claims = {entry.claim for entry in audit.of_node(states, LEASE, IDS)}
     assert not claims & {
         "conditions.ready-true-shape", "monitoring.unknown-reason", "taints.noschedule-by-condition",
         "conditions.pressure-unknown-when-unreachable",
@@ -177,7 +155,7 @@ def test_state_that_changed_in_the_observation_is_not_judged(before: str, after:
 def test_node_that_recovered_and_was_lost_again_is_not_judged() -> None:
     before, after = node("Unknown"), node("Unknown")
     set_ready(after, lastTransitionTime="2026-01-01T00:00:09Z")
-    assert list(of_node([before, after], LEASE, IDS)) == []
+    assert list(audit.of_node([before, after], LEASE, IDS)) == []
 
 
 def cordoned(*, taint_t: float = 1.1) -> Story:
@@ -191,15 +169,17 @@ def cordoned(*, taint_t: float = 1.1) -> Story:
 def labels_of_states(story: Story, before: Json, missed_watch: str = "") -> Mapping[str, str]:
     """Judge the claims about the state of a Node at the end of an observation."""
     history = bookmarked(story, 20.0, missed=missed_watch).history()
-    cluster = Cluster(VERSION, 0.01, {NODE: before}, {})
-    states = states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
-    expected = list(of_node(states[NODE], None, IDS))
+    cluster = audit.Cluster(VERSION, 0.01, {NODE: before}, {})
+    states = audit.states_of(cluster, {NODE: story.object("nodes", "", NODE)}, history)
+    expected = list(audit.of_node(states[NODE], None, IDS))
     for entry in expected:
         story.say(20.0, "observed", **entry.observation.to_json(), value=entry.value, asked_t=20.0)
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    missed = missed_states(history)
-    (subject,) = of_nodes(cluster, states, {}, expected, read, missed)
-    return {claim: verdict.label for claim, verdict in judge_subject(subject, story.history(), CATALOGUE)}
+    missed = audit.missed_states(history)
+    (subject,) = audit.of_nodes(cluster, states, {}, expected, read, missed)
+    return {
+        claim: verdict.label for claim, verdict in audit.judge_subject(subject, story.history(), CATALOGUE)
+    }
 
 
 @pytest.mark.parametrize(("taint_t", "label"), [(1.1, "conforms"), (0.0, "deviates")])
@@ -226,10 +206,8 @@ def test_condition_that_flapped_within_a_second_is_not_judged() -> None:
     story = Story().condition(1.0, "Unknown").taint(1.1, effect="NoSchedule")
     before = story.object("nodes", "", NODE)
     story.condition(19.5, "True").untaint(19.6).condition(19.9, "Unknown")
-    assert (
-        not {"taints.noschedule-by-condition", "monitoring.unknown-reason"}
-        & labels_of_states(story, before).keys()
-    )
+    claims = {"taints.noschedule-by-condition", "monitoring.unknown-reason"}
+    assert not claims & labels_of_states(story, before).keys()
 
 
 @pytest.mark.parametrize("missed", ["", "nodes"])
@@ -253,14 +231,14 @@ def test_node_that_never_reported_is_not_judged_as_lost() -> None:
 )
 def test_pods_of_a_node_follow_the_settings_of_its_kubelet(most: int, per_core: int, outcome: str) -> None:
     kubelet = {"maxPods": most, "podsPerCore": per_core}
-    expectations = list(of_node([HEALTHY], LEASE, IDS, kubelet))
+    expectations = list(audit.of_node([HEALTHY], LEASE, IDS, kubelet))
     assert judged(expectations, "capacity.max-pods").outcome == outcome
 
 
 def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
-    cluster = Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
+    cluster = audit.Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
     read = Evidence([], [], Tolerations(None))
-    (subject,) = of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
+    (subject,) = audit.of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
     ((claim, verdict),) = subject.verdicts
     assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
 
@@ -273,9 +251,7 @@ def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> S
     """Add a LIST as a fence at `t`, then a bookmark of each watch; the watch in `missed` has none."""
     # Another resource was written meanwhile: no event of these has the revision of the LIST.
     story.rv += 1
-    listed = {
-        resource: {"rv": str(story.rv), "objects": story.objects(resource)} for resource in story.resources
-    }
+    listed = {kind: {"rv": str(story.rv), "objects": story.objects(kind)} for kind in story.resources}
     story.say(t, "fence", listed=listed)
     for resource in story.resources:
         if resource != missed:
@@ -285,11 +261,11 @@ def bookmarked(story: Story, t: float, rv_ahead: int = 0, missed: str = "") -> S
 
 
 def interval(history: History, before: Json = HEALTHY, after: Json = HEALTHY, lease: Json = LEASE) -> Verdict:
-    cluster = Cluster(VERSION, 0.01, {NODE: before}, {NODE: lease})
+    cluster = audit.Cluster(VERSION, 0.01, {NODE: before}, {NODE: lease})
     read = Evidence([], [], Tolerations(None), kubelets={NODE: {}})
-    (subject,) = of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
-    ((claim, verdict),) = judge_subject(subject, history, CATALOGUE)
-    assert claim == LEASE_INTERVAL
+    (subject,) = audit.of_nodes(cluster, {NODE: [before, after]}, {NODE: lease}, [], read, "")
+    ((claim, verdict),) = audit.judge_subject(subject, history, CATALOGUE)
+    assert claim == audit.LEASE_INTERVAL
     return verdict
 
 
@@ -317,10 +293,7 @@ INTERVALS: Mapping[str, tuple[Story, str]] = {
     "quarter of the duration": (bookmarked(renewing(Story(), 9.0), 10.0), "conforms"),
     "another interval": (bookmarked(renewing(Story(), 9.0, 3.5), 10.0), "deviates"),
     # Somebody restarted the kubelet at 5.2 s: it renewed its Lease at once.
-    "one other renewal": (
-        bookmarked(renewing(renewing(Story(), 4.8), 10.0, since_t=5.2), 11.0),
-        "unproven: gap",
-    ),
+    "a renewal": (bookmarked(renewing(renewing(Story(), 4.8), 10.0, since_t=5.2), 11.0), "unproven: gap"),
     "silence behind a fence": (silent(), "unproven: component-died"),
     "silence without a bookmark": (silent(missed="leases"), "unproven: gap"),
     "silence before the LIST": (silent(rv_ahead=-1), "unproven: gap"),
@@ -360,26 +333,24 @@ def test_tolerations_are_judged_by_the_flags(
     by_taint = dict(zip(("NotReady", "Unreachable"), seconds, strict=True)) if seconds else None
     tolerations = Tolerations(by_taint, "refused")
     known = {} if flags is None else {"kube-apiserver": flags}
-    subject = judge_tolerations(tolerations, configuration(flags_set=known))
+    subject = audit.judge_tolerations(tolerations, configuration(flags_set=known))
     story, observation = Story(), tolerations.observation
     if observation is not None:
         story.say(5.0, "observed", **observation.to_json(), value=observation.value, asked_t=4.9)
-    verdicts = [verdict for _claim, verdict in judge_subject(subject, story.history(), CATALOGUE)]
+    verdicts = [verdict for _claim, verdict in audit.judge_subject(subject, story.history(), CATALOGUE)]
     assert min(verdicts, key=lambda verdict: verdict.rank).label == label
 
 
 def test_every_claim_of_an_audit_can_deviate_by_a_test_here() -> None:
-    others = {LEASE_INTERVAL, TOLERATIONS, MAX_PODS, "heartbeat.lease-per-node", "cidr.unique"}
-    assert set(CLAIMS) == ALTERATIONS.keys() | others
+    own = {audit.LEASE_INTERVAL, audit.TOLERATIONS, audit.MAX_PODS, "heartbeat.lease-per-node", "cidr.unique"}
+    assert set(audit.CLAIMS) == ALTERATIONS.keys() | own
 
 
 # Settings that the API shows, and dangerous values among them.
 
 
-FINDINGS = {
-    page.read_text().partition("\n")[0]
-    for page in (Path(__file__).parents[2] / "docs" / "findings").glob("*.md")
-}
+PAGES = Path(__file__).parents[2] / "docs" / "findings"
+FINDINGS = {page.read_text().partition("\n")[0] for page in PAGES.glob("*.md")}
 DEFAULT = Tolerations({"NotReady": 300, "Unreachable": 300})
 CRITICAL = 2_000_001_000
 
@@ -402,11 +373,11 @@ def evidence(**changed: Json) -> Evidence:
 
 
 def shown(of: Evidence, version: str = VERSION) -> Mapping[str, tuple[str, str]]:
-    return {entry.name: (entry.value, entry.source) for entry in settings_of(of, CATALOGUE, version)}
+    return {entry.name: (entry.value, entry.source) for entry in settings.settings_of(of, CATALOGUE, version)}
 
 
 def warned(of: Evidence) -> list[str]:
-    return [entry.claim for entry in dangers(of, CATALOGUE, VERSION)]
+    return [entry.claim for entry in audit.dangers(of, CATALOGUE, VERSION)]
 
 
 def test_flags_of_mirror_pods_are_shown_and_others_have_the_default() -> None:
@@ -428,14 +399,10 @@ def test_arguments_of_k3s_and_rke2_are_read_from_nodes(key: str) -> None:
         *("server", "--kube-controller-manager-arg", "node-monitor-grace-period=20s", "--disable=traefik"),
         "--kube-apiserver-arg=default-unreachable-toleration-seconds=30",
     ]
-    of = evidence(
-        nodes=[
-            listed_node(annotations={key: json.dumps(arguments)}),
-            listed_node("agent", annotations={key: '["agent"]'}),
-        ]
-    )
+    agent = listed_node("agent", annotations={key: '["agent"]'})
+    of = evidence(nodes=[listed_node(annotations={key: json.dumps(arguments)}), agent])
     assert shown(of)[f"{MANAGER} node-monitor-grace-period"] == ("20s", f"{key} of n-1")
-    assert list(of.flags(API_SERVER).values()) == [{"default-unreachable-toleration-seconds": "30"}]
+    assert list(of.flags(settings.API_SERVER).values()) == [{"default-unreachable-toleration-seconds": "30"}]
 
 
 def test_server_of_k3s_without_arguments_has_the_defaults() -> None:
@@ -465,19 +432,17 @@ class Server:
 
 def test_kubelets_are_queried_only_with_the_option() -> None:
     proxy = "/api/v1/nodes/n-1/proxy/configz"
-    answers = {
-        pods(CONTROL_PLANE): {"items": [static_pod()]},
-        proxy: {"kubeletconfig": {"shutdownGracePeriod": "20s"}},
-    }
+    kubelet = {"kubeletconfig": {"shutdownGracePeriod": "20s"}}
+    answers = {pods(settings.CONTROL_PLANE): {"items": [static_pod()]}, proxy: kubelet}
     for configz in (False, True):
         server = Server(answers)
-        of = read_evidence(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
+        of = settings.read_evidence(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
         assert (proxy in server.paths) == configz
         assert shown(of)["kubelet shutdownGracePeriod"][0] == ("20s" if configz else "")
 
 
 def test_refused_reads_leave_settings_unknown() -> None:
-    of = read_evidence(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
+    of = settings.read_evidence(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
     assert "403" in shown(of)[f"{MANAGER} node-eviction-rate"][1]
     assert "403" in shown(of)["kubelet failSwapOn"][1]
 
@@ -486,6 +451,15 @@ def with_kubelet(image: str = "Talos", swap: int = 0, **configuration: Json) -> 
     return evidence(nodes=[listed_node(image=image, swap=swap)], kubelets={"n-1": configuration})
 
 
+def with_flags(*flags: str) -> Evidence:
+    return evidence(static_pods=[static_pod(*flags)])
+
+
+def with_shutdown(period: str, of_critical_pods: str) -> Evidence:
+    return with_kubelet(shutdownGracePeriod=period, shutdownGracePeriodCriticalPods=of_critical_pods)
+
+
+NO_TOLERATION = Tolerations({"NotReady": 0, "Unreachable": 300})
 LIMITED: dict[str, Json] = {"memorySwap": {"swapBehavior": "LimitedSwap"}}
 PERIODS: dict[str, Json] = {"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "10s"}
 
@@ -493,30 +467,18 @@ PERIODS: dict[str, Json] = {"shutdownGracePeriod": "60s", "shutdownGracePeriodCr
 @pytest.mark.parametrize(
     ("of", "claim_id"),
     [
-        (
-            evidence(static_pods=[static_pod("--node-monitor-grace-period=40s")]),
-            "monitoring.grace-period-default",
-        ),
-        (evidence(static_pods=[static_pod("--node-eviction-rate", "1.0")]), "zones.recovery-resumes"),
+        (with_flags("--node-monitor-grace-period=40s"), "monitoring.grace-period-default"),
+        (with_flags("--node-eviction-rate", "1.0"), "zones.recovery-resumes"),
         (evidence(static_pods=[static_pod(priority=None)]), "graceful-shutdown.critical-definition"),
-        (
-            evidence(tolerations=Tolerations({"NotReady": 0, "Unreachable": 300})),
-            "eviction.default-tolerations-injected",
-        ),
+        (evidence(tolerations=NO_TOLERATION), "eviction.default-tolerations-injected"),
         (with_kubelet("Ubuntu 24.04", **PERIODS), "graceful-shutdown.inhibit-delay-conflict"),
-        (
-            with_kubelet(shutdownGracePeriod="20s", shutdownGracePeriodCriticalPods="20s"),
-            "graceful-shutdown.validation",
-        ),
-        (
-            with_kubelet(shutdownGracePeriod="20s", shutdownGracePeriodCriticalPods="0s"),
-            "graceful-shutdown.activation",
-        ),
+        (with_shutdown("20s", "20s"), "graceful-shutdown.validation"),
+        (with_shutdown("20s", "0s"), "graceful-shutdown.activation"),
         (with_kubelet(swap=1 << 30, **LIMITED), "swap.formula-no-reservation"),
     ],
 )
 def test_dangerous_value_is_named_with_claim_and_finding(of: Evidence, claim_id: str) -> None:
-    (danger,) = dangers(of, CATALOGUE, VERSION)
+    (danger,) = audit.dangers(of, CATALOGUE, VERSION)
     assert danger.claim == claim_id
     assert danger.statement == CATALOGUE[claim_id].statement
     assert danger.finding == CATALOGUE[claim_id].drift or f"# {danger.finding}" in FINDINGS
@@ -525,11 +487,11 @@ def test_dangerous_value_is_named_with_claim_and_finding(of: Evidence, claim_id:
 @pytest.mark.parametrize(
     "of",
     [
-        evidence(static_pods=[static_pod("--node-monitor-grace-period=50s", "--node-eviction-rate=0.1")]),
-        evidence(static_pods=[static_pod("--node-monitor-grace-period=soon")]),
+        with_flags("--node-monitor-grace-period=50s", "--node-eviction-rate=0.1"),
+        with_flags("--node-monitor-grace-period=soon"),
         evidence(tolerations=Tolerations({"NotReady": None, "Unreachable": 30})),
         with_kubelet("Fedora", **PERIODS),
-        with_kubelet(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s"),
+        with_shutdown("0s", "0s"),
         with_kubelet(**LIMITED),
         with_kubelet(swap=1 << 30, memorySwap={}),
         with_kubelet(swap=1 << 30, systemReserved={"memory": "1Gi"}, **LIMITED),
@@ -542,13 +504,11 @@ def test_other_values_give_no_warning(of: Evidence) -> None:
 @pytest.mark.parametrize("reads_settings", [False, True])
 @pytest.mark.parametrize("reads_kubelets", [False, True])
 def test_role_has_the_proxy_of_nodes_only_on_request(reads_settings: bool, reads_kubelets: bool) -> None:
-    role = yaml.safe_load(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
-    verbs = {
-        (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
-    }
+    role = yaml.safe_load(audit.cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+    verbs = {(kind, verb) for rule in role["rules"] for kind in rule["resources"] for verb in rule["verbs"]}
     assert (("nodes/proxy", "get") in verbs) == reads_kubelets
     assert (("pods", "create") in verbs) == reads_settings
-    assert {verb for _resource, verb in verbs} <= {"get", "list", "watch", "create"}
+    assert {verb for _kind, verb in verbs} <= {"get", "list", "watch", "create"}
 
 
 def test_flag_and_value_may_be_two_arguments() -> None:
@@ -556,14 +516,60 @@ def test_flag_and_value_may_be_two_arguments() -> None:
     assert flags_of(argv) == {"one": "1", "two": "2", "three": "true", "four": "true"}
 
 
+# Settings of somebody's own cluster from which windows are computed.
+
+
+BY_SYMBOL = {"G": 50.0, "P": 5.0, "E": 0.1, "E2": 0.01, "S": 60.0}
+
+
+def symbols(of: Evidence, version: str = VERSION) -> Mapping[str, float]:
+    reported = {MANAGER: settings.manager_settings(of, CATALOGUE, version, "cluster.yaml")}
+    return {name: read(SYMBOLS[name], reported) for name in BY_SYMBOL}
+
+
+def test_flag_that_is_not_set_has_the_default_of_the_version() -> None:
+    assert symbols(with_flags()) == BY_SYMBOL
+    assert symbols(with_flags(), "v1.31.0")["G"] == 40.0
+
+
+def test_flags_of_the_running_cluster_count() -> None:
+    flags = ("--node-monitor-grace-period=1m30s", "--node-eviction-rate=0.5")
+    assert symbols(with_flags(*flags)) == {**BY_SYMBOL, "G": 90.0, "E": 0.5}
+
+
+def test_flag_may_have_underscores() -> None:
+    assert symbols(with_flags("--node_monitor_grace_period=16s"))["G"] == 16.0
+
+
+TWO_MANAGERS = [static_pod("--node-monitor-period=2s"), static_pod(name="cp-2")]
+
+
+def in_a_shell() -> Json:
+    """Return a static pod whose flags a shell hides."""
+    pod = static_pod()
+    pod["spec"]["containers"][0]["command"] = ["sh", "-c", f"exec {MANAGER} --node-monitor-grace-period=16s"]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("of", "reason"),
+    [
+        (evidence(unread="pods are forbidden"), "pods are forbidden"),
+        (evidence(static_pods=[in_a_shell()]), "no command line of a controller manager"),
+        (evidence(static_pods=TWO_MANAGERS), "controller managers have"),
+    ],
+)
+def test_unknown_setting_is_refused(of: Evidence, reason: str) -> None:
+    with pytest.raises(Problem, match=f"is unknown .*{reason}"):
+        symbols(of)
+
+
 # Kubeconfigs that kubectl accepts, and those that give one line.
 
 
 SERVER = "https://127.0.0.1:1"
 CREDENTIAL = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"}
-PLUGIN = """#!/bin/sh
-printf '%s' '{}' | sed "s/TOKEN/$AUDIT_TOKEN/"
-"""
+PLUGIN = """printf '%s' '{}' | sed "s/TOKEN/$AUDIT_TOKEN/\""""
 
 
 def write(path: Path, name: str, user: Json, **cluster: Json) -> Path:
@@ -584,17 +590,12 @@ def bearer(access: Access) -> str:
 
 
 def plugin(folder: Path, script: str) -> Json:
-    path = folder / "plugin"
-    path.write_text(script)
-    path.chmod(0o755)
-    return {
-        "exec": {"command": str(path), "apiVersion": CREDENTIAL["apiVersion"], "interactiveMode": "Never"}
-    }
+    path = executable(folder / "plugin", script)
+    of_exec = {"command": str(path), "apiVersion": CREDENTIAL["apiVersion"], "interactiveMode": "Never"}
+    return {"exec": of_exec}
 
 
-def test_exec_plugin_runs_with_the_environment_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exec_plugin_has_the_environment_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDIT_TOKEN", "of-the-user")
     script = PLUGIN.format(json.dumps({**CREDENTIAL, "status": {"token": "TOKEN"}}))
     access = load_kubeconfig(str(write(tmp_path / "config", "prod", plugin(tmp_path, script))), "")
@@ -603,7 +604,7 @@ def test_exec_plugin_runs_with_the_environment_of_the_user(
 
 
 def test_failing_exec_plugin_is_named_in_one_line(tmp_path: Path) -> None:
-    user = plugin(tmp_path, "#!/bin/sh\necho 'log in first' >&2\nexit 1\n")
+    user = plugin(tmp_path, "echo 'log in first' >&2; exit 1")
     with pytest.raises(Problem, match="log in first") as caught:
         load_kubeconfig(str(write(tmp_path / "config", "prod", user)), "")
     assert "\n" not in str(caught.value)
@@ -611,17 +612,14 @@ def test_failing_exec_plugin_is_named_in_one_line(tmp_path: Path) -> None:
 
 def test_token_file_may_end_with_a_line_break_and_be_rotated(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
-    access = load_kubeconfig(
-        str(write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})), ""
-    )
+    path = write(tmp_path / "config", "prod", {"tokenFile": "token", "token": "old"})
+    access = load_kubeconfig(str(path), "")
     assert bearer(access) == "Bearer secret"
     (tmp_path / "token").write_text("next\n")
     assert bearer(access) == "Bearer next"
 
 
-def test_first_of_several_files_has_the_current_context(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_of_two_files_has_the_current_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [write(tmp_path / name, name, {"token": name}) for name in ("one", "two")]
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, files)))
     assert load_kubeconfig("", "").context == "one"
@@ -634,11 +632,6 @@ def test_file_without_a_current_context_needs_its_name(tmp_path: Path) -> None:
     assert load_kubeconfig(str(path), "prod").context == "prod"
     with pytest.raises(Problem, match="no current-context"):
         load_kubeconfig(str(path), "")
-
-
-def test_proxy_of_a_cluster_is_used(tmp_path: Path) -> None:
-    path = write(tmp_path / "config", "prod", {"token": "t"}, **{"proxy-url": "http://127.0.0.1:2"})
-    assert load_kubeconfig(str(path), "").client.rest_client.pool_manager.proxy.port == 2
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,7 @@ def test_term_follows_from_the_verdict(tmp_path: Path, verdict: Verdict, term: s
 
 @pytest.mark.parametrize(
     ("terms", "expected"),
-    [
-        ([GOOD], GOOD),
-        ([SKIP], SKIP),
-        ([BAD, BAD], BAD),
-        ([BAD, GOOD], SKIP),
-        ([BAD, SKIP], SKIP),
-    ],
+    [([GOOD], GOOD), ([SKIP], SKIP), ([BAD, BAD], BAD), ([BAD, GOOD], SKIP), ([BAD, SKIP], SKIP)],
 )
 def test_commit_is_bad_only_if_its_deviation_repeats(terms: list[str], expected: str) -> None:
     runs = iter(terms)

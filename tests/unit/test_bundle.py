@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeproof import bundle, proc
+from tests.fakes import executable
 
 TIMEOUT_S = 60.0
 
@@ -22,13 +23,12 @@ def unpacked(tmp_path: Path) -> Path:
     (part / "file").write_text("new")
     (folder / "parts").write_text("components/v1\n")
     (folder / "platform").write_text(f"{bundle._platform()}\n")
-    python = tmp_path / "python"
     # As `python -m venv` does, it leaves an environment with a pip.
-    python.write_text(
-        f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\n'
-        'mkdir -p "$3/bin" && printf "#!/bin/sh\\n" >"$3/bin/pip" && chmod +x "$3/bin/pip"\n'
+    executable(
+        tmp_path / "python",
+        f'[ "$1" = -m ] || exec {sys.executable} "$@"\n'
+        'mkdir -p "$3/bin" && printf "#!/bin/sh\\n" >"$3/bin/pip" && chmod +x "$3/bin/pip"',
     )
-    python.chmod(0o755)
     (folder / bundle._INSTALLER.name).symlink_to(bundle._INSTALLER)
     return folder
 

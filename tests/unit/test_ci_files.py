@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,23 +89,24 @@ def test_nodeproof_accepts_the_command(line: str) -> None:
     assert all(f"`{option.partition('=')[0]} " in REFERENCE for option in options if option[:2] == "--")
 
 
-def checked(file: Path, schema: str = "github-workflows") -> proc.Result:
+def checked(file: Path, schema: str) -> proc.Result:
     """Validate a file offline against a CI system's schema by check-jsonschema."""
     argv = (str(CHECKER), "--builtin-schema", f"vendor.{schema}", str(file))
     return proc.run(argv, timeout_s=240.0, check=False)
 
 
-def test_workflows_are_valid(tmp_path: Path) -> None:
-    assert all(checked(file).status == 0 for file in (FILE, RELEASE, PATCH, LINKS))
+@pytest.mark.parametrize(
+    ("files", "schema", "key"),
+    [
+        ((FILE, RELEASE, PATCH, LINKS), "github-workflows", "runs-on:"),
+        ((FILE.with_name("gitlab.yml"),), "gitlab-ci", "after_script:"),
+    ],
+)
+def test_workflows_are_valid(tmp_path: Path, files: Sequence[Path], schema: str, key: str) -> None:
+    assert all(checked(file, schema).status == 0 for file in files)
     wrong = tmp_path / "wrong.yml"
-    wrong.write_text(FILE.read_text().replace("runs-on:", "runs-under:"))
-    assert checked(wrong).status == 1
-
-
-def test_gitlab_job_is_valid(tmp_path: Path) -> None:
-    file, wrong = FILE.with_name("gitlab.yml"), tmp_path / "wrong.yml"
-    wrong.write_text(file.read_text().replace("after_script:", "after_scripts:"))
-    assert (checked(file, "gitlab-ci").status, checked(wrong, "gitlab-ci").status) == (0, 1)
+    wrong.write_text(files[0].read_text().replace(key, f"un{key}"))
+    assert checked(wrong, schema).status == 1
 
 
 def test_all_shards_run_and_no_failure_ends_another() -> None:
@@ -189,13 +190,8 @@ def run_container(job: Json, top: Path, program: str, **overrides: str) -> proc.
     """Run the container's command in a folder with a fake nodeproof."""
     executable(top / ".venv" / "bin" / "nodeproof", program)
     environment = [f"{name}={value}" for name, value in {**variables(job), **overrides}.items()]
-    return proc.run(
-        ("env", *environment, *container(job)["command"]),
-        timeout_s=TIMEOUT_S,
-        cwd=top,
-        env=os.environ,
-        check=False,
-    )
+    argv = ("env", *environment, *container(job)["command"])
+    return proc.run(argv, timeout_s=TIMEOUT_S, cwd=top, env=os.environ, check=False)
 
 
 def test_each_index_runs_its_own_shard(tmp_path: Path) -> None:
@@ -212,9 +208,7 @@ def test_each_index_runs_its_own_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ended", "status"), [(0, 0), (1, 0), (3, 0), (2, 2), (137, 137)])
-def test_shard_fails_if_it_could_not_run_and_not_by_its_verdicts(
-    tmp_path: Path, ended: int, status: int
-) -> None:
+def test_shard_fails_if_it_did_not_run_and_not_by_verdicts(tmp_path: Path, ended: int, status: int) -> None:
     assert run_container(JOB, tmp_path, f"exit {ended}", JOB_COMPLETION_INDEX="0").status == status
 
 
@@ -236,25 +230,13 @@ def test_image_recipe_is_clean(tmp_path: Path) -> None:
     assert "DL3006" in proc.run((str(HADOLINT), str(wrong)), timeout_s=TIMEOUT_S, check=False).stdout
 
 
-SOURCES = (
-    "Makefile",
-    "Vagrantfile",
-    ".ci/run",
-    "infra/**/*.sh",
-    "infra/**/*.yml",
-    "harness/nodeproof/**/*.py",
-    "infra/**/*.py",
-)
+PYTHON = ("harness/nodeproof/**/*.py", "infra/**/*.py")
+SOURCES = ("Makefile", "Vagrantfile", ".ci/run", "infra/**/*.sh", "infra/**/*.yml", *PYTHON)
 INSTALLS = re.compile(
     r"""["' /]pip["',]*\s+["']?install|\bnpm["',]*\s+["']?(?:ci|install)|\bnpx\b|\bgo (?:install|get)\b"""
     r"""|"ci", "--|\b(?:curl|wget)\s|plugin install|\bgem install|\buv (?:pip|sync|add|tool)\b"""
 )
-PINS = (
-    "--require-hashes",
-    '"--ignore-scripts", "--omit=dev"',
-    "--no-deps --no-build-isolation -e",
-    "uv pip compile",
-)
+PINS = ("--require-hashes", '"--ignore-scripts", "--omit=dev"', "--no-build-isolation -e", "uv pip compile")
 """Hashes of a lock file, of package-lock.json, local content; and the command that writes locks."""
 
 
@@ -303,9 +285,7 @@ def test_workflow_pins_actions_by_commit(place: str, line: str) -> None:
         "fix: keep labs up between retries",
         "feat(faults): add a fault that pulls a disk",
         "refactor!: rename Stage to Lab",
-        "test: process rows in one pass",
         "docs: embed the timeline",
-        "perf: need no snapshot",
         "fix: keep " + "a" * (LONGEST - 10),
         "Merge branch 'main' into topic",
         'Revert "fix: keep labs up between retries"',
@@ -321,12 +301,10 @@ def test_subject_is_accepted(subject: str) -> None:
     [
         ("Keep labs up between retries", "PREFIX"),
         ("fixes: keep labs up between retries", "PREFIX"),
-        ("fix:keep labs up", "PREFIX"),
         ("fix: Keep labs up", "PREFIX"),
         ("fix: keep labs up.", "PREFIX"),
         ("", "PREFIX"),
         ("fix: added a retry", "'added' is not"),
-        ("fix: adding a retry", "'adding' is not"),
         ("fix: adds a retry", "'adds' is not"),
         ("fix: the retry of labs", "'the' is not"),
         ("fix: keep " + "a" * (LONGEST - 9), f"{LONGEST + 1} characters, at most {LONGEST}"),

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from nodeproof import proc
+from tests.fakes import executable
 from tests.waiting import eventually
 
 TOP = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240.0
-MAKE = """#!/bin/sh
+MAKE = """
 trap 'echo "$1 was ended" >>"$CALLS"; exit 1' TERM INT
 echo "$1 began" >>"$CALLS"
 while [ ! -e "$GO_ON/$1" ] && [ ! -e "$GO_ON/all" ]; do sleep 0.1; done
@@ -45,7 +46,7 @@ class Ci:
     def go_on(self, *parts: str) -> None:
         """Let parts end, or all of them."""
         for part in parts:
-            (self.top / "go-on" / part).touch()
+            (self.top / "go_on" / part).touch()
 
     def ended(self) -> tuple[int, str]:
         """Return the exit status and the output."""
@@ -57,17 +58,13 @@ def ci(tmp_path: Path) -> Iterator[Ci]:
     for name in (".ci/run", "tests/table.py"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(TOP / name, tmp_path / name)
-    for folder in ("bin", "go-on", "fails"):
+    for folder in ("go_on", "fails"):
         (tmp_path / folder).mkdir()
-    make = tmp_path / "bin" / "make"
-    make.write_text(MAKE)
-    make.chmod(0o755)
+    make = executable(tmp_path / "bin" / "make", MAKE)
     environment = {
         **os.environ,
         "PATH": f"{make.parent}:{os.environ['PATH']}",
-        "CALLS": str(tmp_path / "calls"),
-        "GO_ON": str(tmp_path / "go-on"),
-        "FAILS": str(tmp_path / "fails"),
+        **{name: str(tmp_path / name.lower()) for name in ("CALLS", "GO_ON", "FAILS")},
     }
     argv = ["env", "--default-signal=INT", str(tmp_path / ".ci" / "run")]
     process = proc.start(argv, log=tmp_path / "log", cwd=tmp_path, env=environment, own_session=True)

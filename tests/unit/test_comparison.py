@@ -79,9 +79,7 @@ def ids(lines: Sequence[comparison.Line]) -> list[str]:
         (LACKS, GAP, False),
     ],
 )
-def test_worse_verdict_is_a_regression(
-    tmp_path: Path, before: Verdict, after: Verdict, is_worse: bool
-) -> None:
+def test_worse_verdict_regresses(tmp_path: Path, before: Verdict, after: Verdict, is_worse: bool) -> None:
     compared = changes(tmp_path, [(A, TAINT, before)], [(A, TAINT, after)])
     assert ids(compared.regressions) == ([TAINT] if is_worse else [])
     labels = (before.label, after.label)
@@ -98,7 +96,7 @@ def test_worse_verdict_is_a_regression(
     ],
 )
 @pytest.mark.parametrize("before", [CONFORMS, DEVIATES])
-def test_claim_unprovable_in_another_setup_is_no_regression(
+def test_unprovable_claim_of_another_setup_is_no_loss(
     tmp_path: Path, facts: RunFacts, before: Verdict
 ) -> None:
     compared = changes(tmp_path, [(A, TAINT, before)], [(A, TAINT, LACKS)], facts)
@@ -119,10 +117,8 @@ def test_claim_proven_by_another_scenario_is_no_regression(tmp_path: Path) -> No
 
 def test_new_and_removed_claims_are_named(tmp_path: Path) -> None:
     compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, DEVIATES)], SELECTED)
-    assert {line.id: line.labels for line in compared.changes} == {
-        TAINT: ("conforms", "absent"),
-        DETECTION: ("absent", "deviates"),
-    }
+    labels = {line.id: line.labels for line in compared.changes}
+    assert labels == {TAINT: ("conforms", "absent"), DETECTION: ("absent", "deviates")}
     assert compared.regressions == ()
     text = comparison.changes_text(compared)
     assert f"only in A: 1\n  {TAINT}: conforms" in text
@@ -134,25 +130,18 @@ def test_new_and_removed_claims_are_named(tmp_path: Path) -> None:
     "command",
     [FACTS.command, f"{FACTS.command} --run reports/out/b -n 3", f"{FACTS.command} --run=b --source /tmp/k"],
 )
-def test_claim_lost_with_the_same_selection_is_a_regression(
-    tmp_path: Path, command: str, before: Verdict
-) -> None:
+def test_claim_lost_with_the_same_selection_regresses(tmp_path: Path, command: str, before: Verdict) -> None:
     facts = replace(FACTS, command=command)
-    compared = changes(
-        tmp_path, [(A, TAINT, before), (B, DETECTION, CONFORMS)], [(B, DETECTION, CONFORMS)], facts
-    )
+    other = (B, DETECTION, CONFORMS)
+    compared = changes(tmp_path, [(A, TAINT, before), other], [other], facts)
     assert ids(compared.regressions) == [TAINT]
     text = comparison.changes_text(compared)
     assert f"{TAINT}: {before.label} -> absent" in text
     assert "no scenario of the run judged it" in text
 
 
-@pytest.mark.parametrize(
-    "facts", [SELECTED, replace(FACTS, lab="libvirt"), replace(FACTS, kubernetes_version=OLD)]
-)
-def test_claim_absent_from_another_selection_or_setup_is_no_regression(
-    tmp_path: Path, facts: RunFacts
-) -> None:
+@pytest.mark.parametrize("facts", [SELECTED, replace(FACTS, lab="l"), replace(FACTS, kubernetes_version=OLD)])
+def test_claim_absent_in_another_selection_or_setup_is_no_regression(tmp_path: Path, facts: RunFacts) -> None:
     compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, CONFORMS)], facts)
     assert compared.regressions == ()
     assert f"only in A: 1\n  {TAINT}: conforms" in comparison.changes_text(compared)

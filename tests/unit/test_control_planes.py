@@ -69,8 +69,5 @@ def test_component_runs_on_the_machine_of_its_number(tmp_path: Path) -> None:
 
 
 def test_faults_of_a_control_plane_are_those_of_its_machine() -> None:
-    assert {*classes_for(FakeMachine(lambda _argv: "", name="control-plane-2"))} == {
-        PowerOff,
-        Freeze,
-        PeerPartition,
-    }
+    machine = FakeMachine(lambda _argv: "", name="control-plane-2")
+    assert {*classes_for(machine)} == {PowerOff, Freeze, PeerPartition}

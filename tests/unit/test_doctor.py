@@ -12,7 +12,6 @@ import pytest
 
 from nodeproof import capacity, doctor
 from nodeproof.artifacts import image
-from nodeproof.cli import main
 from nodeproof.doctor import diagnose
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, VAGRANT
 from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding
@@ -20,6 +19,7 @@ from nodeproof.labs.kinds.libvirt import hypervisor
 from nodeproof.model.problem import Problem
 from nodeproof.root import TOOLS
 from tests.fakes import executable
+from tests.unit.in_process import Call
 
 # Without namespaces: trials run, but with fake programs.
 UNSHARE = 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'
@@ -83,18 +83,16 @@ def test_complete_machine_can_start_each_lab(tell: Tell, kind: str) -> None:
 
 
 @pytest.mark.usefixtures("tell")
-def test_missing_program_is_named_with_its_install_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_program_is_named_with_its_install_command(tmp_path: Path, call: Call) -> None:
     (tmp_path / "bin" / "virsh").unlink()
 
-    assert main(["doctor"]) == 1
+    output = call("doctor")
 
-    output = capsys.readouterr().out
-    assert "process lab: can start" in output
-    assert "libvirt lab: cannot start, 1 missing" in output
-    assert "missing  programs: virsh; run `infra/setup.sh libvirt`" in output
-    assert main(["doctor", "--lab", PROCESS.name]) == 0, "the other lab was not requested"
+    assert output.status == 1
+    assert "process lab: can start" in output.out
+    assert "libvirt lab: cannot start, 1 missing" in output.out
+    assert "missing  programs: virsh; run `infra/setup.sh libvirt`" in output.out
+    assert call("doctor", "--lab", PROCESS.name).status == 0, "the other lab was not requested"
 
 
 @pytest.mark.usefixtures("tell")
@@ -128,9 +126,7 @@ def test_missing_libvirt_module_is_named_with_its_install_command(monkeypatch: p
         ("ip", "network cards for guests", "modprobe tun"),
     ],
 )
-def test_kernel_refusal_is_reported_with_its_message_and_a_fix(
-    tell: Tell, program: str, words: str, mend: str
-) -> None:
+def test_kernel_refusal_has_its_message_and_a_fix(tell: Tell, program: str, words: str, mend: str) -> None:
     tell(program, "echo first; echo Operation not permitted >&2; exit 1")
 
     finding = _about(LIBVIRT.name, words)
@@ -140,9 +136,7 @@ def test_kernel_refusal_is_reported_with_its_message_and_a_fix(
     assert mend in finding.fix
 
 
-def test_sudo_password_is_reported_and_nothing_is_tried(
-    tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sudo_password_stops_the_trials(tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     tell("sudo", "exit 1")
     tell("unshare", f"touch {tmp_path}/tried")
@@ -165,19 +159,14 @@ def test_missing_sshd_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tell")
-def test_too_few_inotify_instances_are_a_note_with_a_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_inotify_instances_are_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "max_user_instances"
     limit.write_text("128\n")
     monkeypatch.setattr(doctor, "_INOTIFY", limit)
 
     assert _about(PROCESS.name, "inotify", 30).state == OK
-    finding = _about(PROCESS.name, "inotify", 31)
-    assert (finding.state, finding.subject) == (
-        NOTE,
-        "inotify instances for 31 nodes: 132 of the 128 allowed per user",
-    )
+    finding = _about(PROCESS.name, "inotify instances for 31 nodes: 132 of the 128 allowed", 31)
+    assert finding.state == NOTE
     assert "`sysctl -w fs.inotify.max_user_instances=1024`" in finding.fix
     assert diagnose(PROCESS.name, 31).can_start
     assert not [finding for finding in diagnose(LIBVIRT.name, 8).findings if "inotify" in finding.subject]
@@ -220,22 +209,18 @@ def test_impossible_lab_is_refused(kind: str, nodes: int) -> None:
 
 
 def test_missing_vagrant_parts_affect_only_the_vagrant_lab(
-    tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setenv("VAGRANT_HOME", str(tmp_path))
     monkeypatch.setenv("NODEPROOF_BOX", str(tmp_path / "box"))
     monkeypatch.setattr(doctor, "_LIBVIRT_SOCKET", tmp_path / "socket")
 
-    assert main(["doctor"]) == 0
-    output = capsys.readouterr().out
-    assert "no vagrant; run `infra/setup.sh vagrant`" in output
-    assert "vagrant lab:" not in output
-    finding = _about(VAGRANT.name, "programs:")
-    assert (finding.state, finding.subject, finding.fix) == (
-        MISSING,
-        "programs: vagrant",
-        "run `infra/setup.sh vagrant`",
-    )
+    output = call("doctor")
+    assert output.status == 0
+    assert "no vagrant; run `infra/setup.sh vagrant`" in output.out
+    assert "vagrant lab:" not in output.out
+    missing = Finding(MISSING, "programs: vagrant", "run `infra/setup.sh vagrant`")
+    assert _about(VAGRANT.name, "programs:") == missing
 
     tell("vagrant", "exit 0")
     (tmp_path / "plugins.json").write_text('{"installed": {"vagrant-libvirt": {}}}')

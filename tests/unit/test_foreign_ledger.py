@@ -55,27 +55,18 @@ FAULTS: Mapping[str, Mapping[str, Json]] = {
     "rules in an id": {"fault": "partition", "id": "x; flush ruleset", "node": NAME},
     "node that is not listed": {"fault": "partition", "id": ID, "node": "gone-1"},
 }
+OWN_PODS = "/api/v1/namespaces/nodeproof-pods/pods"
 CHANGES: Mapping[str, Mapping[str, Json]] = {
     "node that joined": {"fault": "joined", "id": MARK_ID, "node": NAME, "as": NAME},
     "node that was cordoned": {"fault": "cordoned", "id": MARK_ID, "node": NAME, "uid": "u"},
     "object of others": {"fault": "object", "id": MARK_ID, "path": "/api/v1/namespaces/shop/pods/a"},
-    "way out": {
-        "fault": "object",
-        "id": MARK_ID,
-        "path": "/api/v1/namespaces/nodeproof-pods/pods/../../shop",
-    },
-    "object without a mark": {
-        "fault": "object",
-        "id": None,
-        "path": "/api/v1/namespaces/nodeproof-pods/pods/a",
-    },
+    "way out": {"fault": "object", "id": MARK_ID, "path": f"{OWN_PODS}/../../shop"},
+    "object without a mark": {"fault": "object", "id": None, "path": f"{OWN_PODS}/a"},
 }
 
 
 @pytest.mark.parametrize("entry", [*FAULTS.values(), *CHANGES.values()], ids=[*FAULTS, *CHANGES])
-def test_entry_that_no_run_wrote_stays_open_and_touches_nothing(
-    tmp_path: Path, entry: Mapping[str, Json]
-) -> None:
+def test_entry_that_no_run_wrote_stays_and_touches_nothing(tmp_path: Path, entry: Mapping[str, Json]) -> None:
     own = safety(tmp_path)
     own.ledger.write("injected", entry)
     (left,) = own.heal_unfinished()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
-from xml.etree import ElementTree as Tree
 
 import pytest
 
@@ -23,29 +22,8 @@ from nodeproof.cache import unfinished
 from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.processes import EventLog, Processes, last_console_lines
 from nodeproof.labs.base.spec import NodeSpec
-from nodeproof.labs.kinds.libvirt import guests, hypervisor, seed
-from nodeproof.labs.kinds.libvirt.domain_xml import (
-    METADATA_NAMESPACE,
-    Domain,
-    Nic,
-    card_xml,
-    domain_xml,
-    mac,
-    network_xml,
-    owner,
-    parse_owner,
-    tag_xml,
-)
+from nodeproof.labs.kinds.libvirt import domain_xml, guests, hypervisor, nodes, seed
 from nodeproof.labs.kinds.libvirt.guests import Guests, end_of
-from nodeproof.labs.kinds.libvirt.nodes import (
-    SETTLED,
-    UNUSED_LIMIT_S,
-    Busy,
-    Restorer,
-    Snapshot,
-    SnapshotStore,
-    snapshot_key,
-)
 from nodeproof.labs.kinds.vagrant.nodes import Vagrant
 from nodeproof.model.problem import OutsideError, Problem
 from tests.fakes import DOMAIN, domain_in, executable
@@ -72,10 +50,7 @@ def test_unrequested_end_has_a_name(event: int, detail: int, how: str) -> None:
     [
         ("one\ntwo\nthree\n", "two\nthree"),
         ("", ""),
-        (
-            "boot\nKernel panic - not syncing\nCPU: 0\nRIP\nRAX",
-            "Kernel panic - not syncing\nCPU: 0",
-        ),
+        ("boot\nKernel panic - not syncing\nCPU: 0\nRIP", "Kernel panic - not syncing\nCPU: 0"),
     ],
 )
 def test_last_console_lines_begin_at_a_panic(console: str, shown: str) -> None:
@@ -101,14 +76,8 @@ def fake_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGuests:
     lab: Any = SimpleNamespace(dir=tmp_path, lab="v-1")
     hypervisor: Any = SimpleNamespace(disks=tmp_path / "disks", refresh_volumes=lambda: None)
     events = EventLog(tmp_path / "events.jsonl")
-    on: Any = SimpleNamespace(
-        lab=lab,
-        memory=tmp_path,
-        authority=None,
-        kubelet=None,
-        events=events,
-        processes=Processes(tmp_path, events),
-    )
+    parts = {"lab": lab, "memory": tmp_path, "events": events, "processes": Processes(tmp_path, events)}
+    on: Any = SimpleNamespace(**parts, authority=None, kubelet=None)
     return FakeGuests(on, hypervisor)
 
 
@@ -171,28 +140,28 @@ def test_kvm_is_used_if_a_kernel_runs_on_it(
     assert not (tmp_path / "sector").exists()
 
 
-KEY = snapshot_key(DOMAIN, "QEMU 1")
+KEY = nodes.snapshot_key(DOMAIN, "QEMU 1")
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> SnapshotStore:
+def shelf(tmp_path: Path) -> nodes.SnapshotStore:
     """Return an empty store."""
-    return SnapshotStore(tmp_path, os.getuid(), os.getgid())
+    return nodes.SnapshotStore(tmp_path, os.getuid(), os.getgid())
 
 
-def _take(fresh: Snapshot) -> None:
+def _take(fresh: nodes.Snapshot) -> None:
     fresh.memory.write_bytes(b"memory")
     fresh.disk.write_bytes(b"disk")
 
 
-def _take_half(fresh: Snapshot) -> None:
+def _take_half(fresh: nodes.Snapshot) -> None:
     fresh.memory.write_bytes(b"mem")
     raise OSError("no space left on device")
 
 
 def test_same_guest_of_another_lab_has_the_same_snapshot() -> None:
     other = domain_in(Path("/other"), lab="p-222222", machine_id="2" * 32)
-    assert snapshot_key(other, "QEMU 1") == KEY
+    assert nodes.snapshot_key(other, "QEMU 1") == KEY
     assert KEY.startswith("node-1-")
 
 
@@ -202,31 +171,29 @@ def test_same_guest_of_another_lab_has_the_same_snapshot() -> None:
         replace(DOMAIN, kvm=True),
         replace(DOMAIN, memory_mib=2048),
         replace(DOMAIN, name="node-2"),
-        replace(DOMAIN, nics=[Nic("control", mac("control", 2), "c2")]),
+        replace(DOMAIN, nics=[domain_xml.Nic("control", domain_xml.mac("control", 2), "c2")]),
         replace(DOMAIN, arguments=["ro"]),
         replace(DOMAIN, vcpus=4, numa_nodes=2),
     ],
 )
-def test_different_guest_or_qemu_has_another_snapshot(other: Domain) -> None:
-    assert snapshot_key(other, "QEMU 1") != KEY
-    assert snapshot_key(DOMAIN, "QEMU 2") != KEY
+def test_different_guest_or_qemu_has_another_snapshot(other: domain_xml.Domain) -> None:
+    assert nodes.snapshot_key(other, "QEMU 1") != KEY
+    assert nodes.snapshot_key(DOMAIN, "QEMU 2") != KEY
 
 
-def test_stored_snapshot_is_found_until_a_file_is_modified(shelf: SnapshotStore, tmp_path: Path) -> None:
+def test_stored_snapshot_is_found_until_a_file_changes(shelf: nodes.SnapshotStore, tmp_path: Path) -> None:
     assert shelf.find(KEY) is None
     shelf.store(KEY, _take)
     os.utime(tmp_path / KEY, (0, 0))
     snapshot = shelf.find(KEY)
     assert snapshot is not None
     assert (snapshot.memory.read_bytes(), snapshot.disk.read_bytes()) == (b"memory", b"disk")
-    assert time.time() - (tmp_path / KEY).stat().st_mtime < UNUSED_LIMIT_S, "it counts as used"
+    assert time.time() - (tmp_path / KEY).stat().st_mtime < nodes.UNUSED_LIMIT_S, "it counts as used"
     snapshot.memory.write_bytes(b"mem")
     assert shelf.find(KEY) is None
 
 
-def test_failed_snapshot_leaves_nothing_and_keeps_the_existing_one(
-    shelf: SnapshotStore, tmp_path: Path
-) -> None:
+def test_failed_snapshot_leaves_nothing_but_the_old_one(shelf: nodes.SnapshotStore, tmp_path: Path) -> None:
     (tmp_path / f".{KEY}.new-gone").mkdir()  # by a killed lab
     shelf.store(KEY, _take)
     with pytest.raises(OSError, match="no space"):
@@ -235,7 +202,7 @@ def test_failed_snapshot_leaves_nothing_and_keeps_the_existing_one(
     assert [path.name for path in tmp_path.iterdir()] == [KEY]
 
 
-def test_unfinished_snapshot_in_progress_is_not_swept(shelf: SnapshotStore, tmp_path: Path) -> None:
+def test_unfinished_snapshot_in_progress_is_not_swept(shelf: nodes.SnapshotStore, tmp_path: Path) -> None:
     half = tmp_path / f".{KEY}.new-gone"
     half.mkdir()
     with shelf.writing(KEY):
@@ -243,11 +210,9 @@ def test_unfinished_snapshot_in_progress_is_not_swept(shelf: SnapshotStore, tmp_
     assert unfinished(tmp_path) == [half]
 
 
-def test_only_unused_snapshots_are_pruned(shelf: SnapshotStore, tmp_path: Path) -> None:
-    long_ago = time.time() - UNUSED_LIMIT_S - 60
-    old, used, others = (
-        f"{node}-{'0' * 11}{number}" for number, node in enumerate(["node-1", "node-1", "node-12"])
-    )
+def test_only_unused_snapshots_are_pruned(shelf: nodes.SnapshotStore, tmp_path: Path) -> None:
+    long_ago = time.time() - nodes.UNUSED_LIMIT_S - 60
+    old, used, others = f"node-1-{'0' * 12}", f"node-1-{'0' * 11}1", f"node-12-{'0' * 11}2"
     for key in (old, used, others, KEY):
         shelf.store(key, _take)
     for key in (old, others, KEY):
@@ -257,16 +222,16 @@ def test_only_unused_snapshots_are_pruned(shelf: SnapshotStore, tmp_path: Path) 
     assert {path.name for path in tmp_path.iterdir()} == {used, others, KEY}
 
 
-def test_snapshot_is_shared_for_reading_and_changed_by_one_lab(shelf: SnapshotStore) -> None:
-    with shelf.reading(KEY), shelf.reading(KEY), pytest.raises(Busy), shelf.writing(KEY):
+def test_snapshot_is_shared_for_reading_and_changed_by_one_lab(shelf: nodes.SnapshotStore) -> None:
+    with shelf.reading(KEY), shelf.reading(KEY), pytest.raises(nodes.Busy), shelf.writing(KEY):
         pass
-    with shelf.writing(KEY), pytest.raises(Busy), shelf.reading(KEY):
+    with shelf.writing(KEY), pytest.raises(nodes.Busy), shelf.reading(KEY):
         pass
     with shelf.writing(KEY):
         pass
 
 
-def test_snapshot_is_proven_until_it_is_replaced(shelf: SnapshotStore) -> None:
+def test_snapshot_is_proven_until_it_is_replaced(shelf: nodes.SnapshotStore) -> None:
     shelf.mark_proven(KEY)
     assert not shelf.is_proven(KEY)
     shelf.store(KEY, _take)
@@ -285,12 +250,10 @@ class Notes:
 
     def __init__(self, console: Path) -> None:
         self.ran: list[str] = []
-        self.says = SETTLED
-        self.broken: bytes | None = None
+        self.says = nodes.SETTLED
         self._console = console
 
-    def create(self, xml: str) -> None:
-        assert xml
+    def create(self, _xml: str) -> None:
         self.ran.append("create")
         with self._console.open("a") as console:
             console.write(f"{self.says}\n")
@@ -299,38 +262,34 @@ class Notes:
         self.ran.append("save")
         memory.write_text(name and "good")
 
-    def restore(self, memory: Path, xml: str) -> None:
-        assert xml
+    def restore(self, memory: Path, _xml: str) -> None:
+        assert memory.exists()
         self.ran.append("restore")
-        if memory.read_bytes() == self.broken:
-            raise OutsideError("libvirt: restore: no memory in there")
 
-    def attach(self, name: str, device_xml: str) -> None:
-        assert name
-        assert device_xml
+    def attach(self, _name: str, _device_xml: str) -> None:
         self.ran.append("attach")
 
 
 @pytest.fixture
-def domain(tmp_path: Path) -> Domain:
+def domain(tmp_path: Path) -> domain_xml.Domain:
     """Return a guest with both its disks."""
     return domain_in(tmp_path)
 
 
 @pytest.fixture
-def notes(domain: Domain) -> Notes:
+def notes(domain: domain_xml.Domain) -> Notes:
     """Return the fake hypervisor."""
     return Notes(domain.console)
 
 
 @pytest.fixture
-def restorer(tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> Restorer:
+def restorer(tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> nodes.Restorer:
     """Return a restorer with an empty store and a qemu-img that creates empty files."""
     tool = executable(tmp_path / "bin" / "qemu-img", 'for last in "$@"; do :; done\n: >"$last"')
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     (tmp_path / "shelf").mkdir()
-    shelf = SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
-    return Restorer(
+    shelf = nodes.SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
+    return nodes.Restorer(
         cast(Any, notes), "QEMU 1", shelf, Path("/image"), EventLog(tmp_path / "events"), lambda _name: None
     )
 
@@ -345,7 +304,7 @@ def _memory(tmp_path: Path, key: str | None) -> Path:
 
 
 def test_guest_boots_into_a_new_snapshot_and_the_next_is_only_restored(
-    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+    restorer: nodes.Restorer, domain: domain_xml.Domain, notes: Notes, tmp_path: Path
 ) -> None:
     key = restorer.start(domain, TIMEOUT_S)
     assert notes.ran == ["create", "save", "restore", "attach"]
@@ -356,26 +315,10 @@ def test_guest_boots_into_a_new_snapshot_and_the_next_is_only_restored(
     assert notes.ran == ["restore", "attach"]
 
 
-def test_unrestorable_snapshot_is_replaced(
-    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
-) -> None:
-    key = restorer.start(domain, TIMEOUT_S)
-    memory, notes.broken = _memory(tmp_path, key), b"evil"
-    stat = memory.stat()
-    memory.write_bytes(b"evil")
-    os.utime(memory, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    notes.ran.clear()
-
-    restorer.start(domain, TIMEOUT_S)
-    assert notes.ran == ["restore", "create", "save", "restore", "attach"]
-    assert _steps(tmp_path)[2:] == ["snapshot-refused", "snapshot-taken", "restored"]
-    assert memory.read_text() == "good"
-
-
 def test_guest_that_does_not_settle_gets_no_snapshot(
-    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+    restorer: nodes.Restorer, domain: domain_xml.Domain, notes: Notes, tmp_path: Path
 ) -> None:
-    domain.console.write_text(f"{SETTLED}\n")  # by an earlier boot
+    domain.console.write_text(f"{nodes.SETTLED}\n")  # by an earlier boot
     notes.says = "still booting"
     assert restorer.start(domain, TIMEOUT_S) is None
     assert notes.ran == ["create", "attach"]
@@ -383,7 +326,9 @@ def test_guest_that_does_not_settle_gets_no_snapshot(
     assert not list((tmp_path / "shelf").glob("*/memory"))
 
 
-def test_guest_that_panics_at_boot_gets_no_snapshot(domain: Domain, notes: Notes, restorer: Restorer) -> None:
+def test_guest_that_panics_at_boot_gets_no_snapshot(
+    domain: domain_xml.Domain, notes: Notes, restorer: nodes.Restorer
+) -> None:
     def panicked(name: str) -> None:
         raise Problem(f"{name} panicked while it booted", "lab", "its console follows")
 
@@ -393,19 +338,19 @@ def test_guest_that_panics_at_boot_gets_no_snapshot(domain: Domain, notes: Notes
 
 
 def test_guest_does_not_wait_for_a_snapshot_of_another_lab(
-    restorer: Restorer, domain: Domain, notes: Notes, tmp_path: Path
+    restorer: nodes.Restorer, domain: domain_xml.Domain, notes: Notes, tmp_path: Path
 ) -> None:
     key = restorer.start(domain, TIMEOUT_S)
     notes.ran.clear()
-    other = SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
-    with other.writing(str(key)), pytest.raises(Busy):
+    other = nodes.SnapshotStore(tmp_path / "shelf", os.getuid(), os.getgid())
+    with other.writing(str(key)), pytest.raises(nodes.Busy):
         restorer.start(domain, TIMEOUT_S)
     assert notes.ran == []
 
 
 @pytest.mark.parametrize("proven", [True, False])
 def test_only_a_snapshot_that_never_worked_is_discarded(
-    restorer: Restorer, domain: Domain, tmp_path: Path, proven: bool
+    restorer: nodes.Restorer, domain: domain_xml.Domain, tmp_path: Path, proven: bool
 ) -> None:
     memory = _memory(tmp_path, restorer.start(domain, TIMEOUT_S))
     if proven:
@@ -465,15 +410,6 @@ def _cache_entries(tmp_path: Path) -> list[str]:
     return sorted(file.name for file in _images(tmp_path).iterdir() if not file.name.endswith(".lock"))
 
 
-def test_next_image_is_expected_to_take_as_long_as_the_last(recipe: Path) -> None:
-    messages: list[str] = []
-    golden_image(_components("aa"), messages.append)
-    golden_image(_components("bb"), messages.append)
-    first, second = [message for message in messages if message.startswith("building the guest image: ")]
-    assert "about 4 min left" in first
-    assert "almost done" in second
-
-
 def test_image_is_built_once_with_its_facts(recipe: Path, builds: Callable[[], int]) -> None:
     messages: list[str] = []
     first = golden_image(_components(), messages.append)
@@ -495,12 +431,10 @@ def test_other_kubelet_needs_another_image(recipe: Path, builds: Callable[[], in
     assert builds() == 2
 
 
-def test_machine_of_a_kubeadm_cluster_needs_another_image_with_its_parts(
-    recipe: Path, builds: Callable[[], int]
-) -> None:
-    (recipe / "build.sh").write_text(
-        (recipe / "build.sh").read_text()
-        + '[ -z "$3" ] || cat "$3/images.txt" "$3/coredns" >"$2/disk.qcow2"\n'
+def test_kubeadm_machine_needs_an_image_with_its_parts(recipe: Path, builds: Callable[[], int]) -> None:
+    script = recipe / "build.sh"
+    script.write_text(
+        f'{script.read_text()}[ -z "$3" ] || cat "$3/images.txt" "$3/coredns" >"$2/disk.qcow2"\n'
     )
     coredns = recipe / "coredns"
     coredns.write_text("an executable\n")
@@ -543,9 +477,7 @@ def test_entry_without_a_file_is_rebuilt(recipe: Path, builds: Callable[[], int]
     ("words", "message"),
     [("the mirror is away", ".*"), ("write failed: No space left on device", "no space left")],
 )
-def test_failed_build_leaves_nothing_and_shows_its_last_lines(
-    recipe: Path, tmp_path: Path, words: str, message: str
-) -> None:
+def test_failed_build_leaves_its_last_lines(recipe: Path, tmp_path: Path, words: str, message: str) -> None:
     (recipe / "build.sh").write_text(f'touch "$2/vmlinuz"; echo {words}; exit 7\n')
     with pytest.raises(Problem, match=message) as problem:
         golden_image(_components(), print)
@@ -580,89 +512,33 @@ def test_guests_track_connections_like_process_nodes() -> None:
     assert (FILES / "etc/nodeproof/track.nft").read_text() == TRACKING
 
 
-def test_guest_udev_rules_match_the_mac_addresses_of_domains() -> None:
-    rules = (FILES / "etc/udev/rules.d/70-nodeproof.rules").read_text()
-    for network in ("control", "data"):
-        assert f'ATTR{{address}}=="{mac(network, 0)[:11]}:*", NAME="{network}"' in rules
-
-
 # Domain XML ---------------------------------------------------------------------------------------
-
-
-def _parsed(domain: Domain) -> Tree.Element:
-    return Tree.fromstring(domain_xml(domain))  # noqa: S314  our own words
-
-
-def test_domain_carries_its_lab_and_machine_id() -> None:
-    tag = _parsed(DOMAIN).find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
-    assert tag is not None
-    # As `virsh metadata` prints it: without the namespace.
-    printed = f'<lab name="{tag.get("name")}" machine="{tag.get("machine")}"/>\n'
-    assert parse_owner(printed) == owner("l-123456", "0" * 32)
 
 
 @pytest.mark.parametrize("printed", ["", "<lab/>", "error: metadata not found"])
 def test_domain_without_metadata_has_no_owner(printed: str) -> None:
-    assert parse_owner(printed) != owner("l-123456", "0" * 32)
-
-
-def test_network_carries_its_lab_and_uses_an_existing_bridge() -> None:
-    root = Tree.fromstring(network_xml("control", "l-123456"))  # noqa: S314  our own words
-    tag = root.find(f"metadata/{{{METADATA_NAMESPACE}}}lab")
-    bridge = root.find("bridge")
-    assert tag is not None
-    assert tag.get("name") == "l-123456"
-    assert bridge is not None
-    assert bridge.get("name") == "control"
+    assert domain_xml.parse_owner(printed) != domain_xml.owner("l-123456", "0" * 32)
 
 
 def test_slots_above_255_have_unique_addresses() -> None:
-    assert mac("data", 258) == "02:6e:70:01:01:02"
+    assert domain_xml.mac("data", 258) == "02:6e:70:01:01:02"
     with pytest.raises(KeyError):
-        mac("storage", 1)
+        domain_xml.mac("storage", 1)
 
 
 # Files and output between a Vagrant lab and Vagrant, without running it.
 
 
 VAGRANT_SPEC = NodeSpec("node-1", 0, "zone-a", "0" * 32)
-DESCRIBED = """\
-<domain type='qemu'><devices>
-  <interface type='network'><mac address='02:6e:70:00:00:00'/><source network='control'/></interface>
-  <interface type='bridge'>
-    <mac address='02:6e:70:01:00:00'/><source bridge='data'/><link state='down'/>
-  </interface>
-</devices></domain>
-"""
-
-
-@pytest.mark.parametrize("state", ["up", "down"])
-def test_only_the_link_state_of_one_card_is_changed(state: str) -> None:
-    element = Tree.fromstring(card_xml(DESCRIBED, mac("data", 0), state))  # noqa: S314
-    attributes = element.find("source"), [link.get("state") for link in element.findall("link")]
-    assert attributes[0] is not None and attributes[0].get("bridge") == "data"
-    assert attributes[1] == [state]
-    with pytest.raises(ValueError, match="no network card"):
-        card_xml(DESCRIBED, mac("data", 7), state)
 
 
 def test_tag_identifies_the_owner_of_a_machine() -> None:
-    assert parse_owner(tag_xml("p-000000", VAGRANT_SPEC.machine_id)) == f"p-000000 {VAGRANT_SPEC.machine_id}"
-
-
-def test_machine_lost_by_vagrant_can_be_remembered_and_forgotten(tmp_path: Path) -> None:
-    vagrant = Vagrant(tmp_path, tmp_path, tmp_path, tmp_path / "log")
-    assert vagrant.machine_id("node-1") == ""
-    vagrant.remember("node-1", "an-id")
-    assert vagrant.machine_id("node-1") == "an-id"
-    vagrant.forget("node-1")
-    assert vagrant.machine_id("node-1") == ""
+    tag = domain_xml.tag_xml("p-000000", VAGRANT_SPEC.machine_id)
+    assert domain_xml.parse_owner(tag) == f"p-000000 {VAGRANT_SPEC.machine_id}"
 
 
 def test_vagrant_output_is_kept_even_on_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "vagrant"
-    program.write_text("#!/bin/sh\necho $VAGRANT_DOTFILE_PATH $*\nexit 3\n")
-    program.chmod(0o755)
+    executable(tmp_path / "vagrant", "echo $VAGRANT_DOTFILE_PATH $*; exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(proc.CommandFailed) as failed:
         Vagrant(tmp_path, tmp_path, tmp_path, tmp_path / "log").up(["node-1"])

@@ -153,12 +153,7 @@ BAD = [
     ("https://shop", "ftp://shop", "an http or https URL", 35),
     ("url: https://shop.example/healthz", "{}", "expected one of the keys url, command, prometheus", 35),
     ("      query: up == 0\n", "", "expected the key query beside prometheus", 37),
-    (
-        "command: [./slo.sh, --strict]",
-        "{command: [./slo.sh], query: up}",
-        "query does not belong to command",
-        36,
-    ),
+    ("command: [./slo.sh, --strict]", "{command: [./slo.sh], query: up}", "does not belong to command", 36),
     ("Europe/Berlin", "Europe/Bonn", "knows no such time zone", 39),
     ("Europe/Berlin", "../Berlin", "a time zone such as", 39),
     ("Europe/Berlin", "Europe", "knows no such time zone", 39),
@@ -168,9 +163,7 @@ BAD = [
     ("  alertmanager: https://alerts.example\n", "", "expected one of the keys prometheus, alertmanager", 41),
     ("alertmanager: https:", "alertmanager: alerts:", "an http or https URL", 41),
     ("alertname != Watchdog", "Watchdog", "not a matcher", 42),
-    ("alertname != Watchdog", "severity='critical'", "not a matcher", 42),
     ("alertname != Watchdog", "severity==critical", "not a matcher", 42),
-    ("alertname != Watchdog", "severity=!critical", "not a matcher", 42),
     ("critical|page", "(critical", "not a regular expression", 42),
 ]
 
@@ -185,9 +178,7 @@ def test_bad_entry_gives_its_line(parse: Parse, before: str, after: str, message
     assert "correct the inventory" in lines[0]
 
 
-def test_driver_without_a_command_for_a_node_gives_its_line(
-    parse: Parse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_without_a_command_gives_its_line(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: object) -> NoReturn:
         raise KeyError("no outlet")
 

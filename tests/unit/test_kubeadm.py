@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +13,6 @@ from nodeproof.artifacts.components import ROLES, Component, Components, recipe_
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.starting import LabRequest
 from nodeproof.labs.kinds import kind_named
-from nodeproof.labs.kinds.kubeadm.nodes import CONTROL_PLANE, init_configuration
 from nodeproof.model.overrides import NO_OVERRIDES, Overrides, parse
 from nodeproof.model.problem import Problem
 from nodeproof.session.coverage import COLUMNS
@@ -23,12 +21,6 @@ from tests.fakes import executable
 
 KIND = kind_named("kubeadm")
 IMAGES = ["registry.k8s.io/coredns/coredns:v1.14.6", "registry.k8s.io/pause:3.10.2"]
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "nodeproof"
 
 
 def components_in(folder: Path, script: str) -> Components:
@@ -58,18 +50,9 @@ def test_parts_are_what_kubeadm_lists_for_the_version(tmp_path: Path, cache: Pat
     ("script", "message"),
     [("echo no such version >&2; exit 1", "no such version"), (lists(["other:1"]), "no image of coredns")],
 )
-def test_kubeadm_that_lists_no_images_is_a_problem(
-    tmp_path: Path, cache: Path, script: str, message: str
-) -> None:
+def test_kubeadm_without_images_is_a_problem(tmp_path: Path, cache: Path, script: str, message: str) -> None:
     with pytest.raises(Problem, match=message):
         kubeadm.cached(components_in(tmp_path, script))
-
-
-def test_api_has_the_address_of_the_balancer() -> None:
-    init, cluster = map(json.loads, init_configuration("v1.37.2", CONTROL_PLANE).split("---"))
-    assert init["localAPIEndpoint"]["advertiseAddress"] == CONTROL_PLANE.data_address
-    assert cluster["controlPlaneEndpoint"] == "10.77.0.1:6443"
-    assert cluster["kubernetesVersion"] == "v1.37.2"
 
 
 def test_no_run_starts_it_and_none_is_planned_on_it() -> None:
@@ -95,11 +78,7 @@ def test_settings_of_components_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "overrides",
-    [
-        Overrides(upgrade_to="v1.37.3"),
-        Overrides(control_planes=3),
-        Overrides(node_versions=("v1.36.3",)),
-    ],
+    [Overrides(upgrade_to="v1.37.3"), Overrides(control_planes=3), Overrides(node_versions=("v1.36.3",))],
     ids=["upgrade", "control planes", "node versions"],
 )
 def test_other_control_planes_and_versions_are_refused(overrides: Overrides) -> None:

@@ -16,11 +16,11 @@ from nodeproof.doctor import diagnose
 from nodeproof.labs import kinds
 from nodeproof.labs.base import control_plane
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes, kubelet_configuration
-from nodeproof.labs.base.profiles import DOCUMENTED, FAST
+from nodeproof.labs.base.profiles import FAST
 from nodeproof.labs.base.spec import LabSpec, NodeSpec, Shape
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.starting import Entry, LabRequest, Topology
-from nodeproof.labs.kinds import EXISTING, KINDS, LIBVIRT, PROCESS, kind_named
+from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, kind_named
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.labs.kinds.process import seed
 from nodeproof.model.needs import FEATURES
@@ -33,9 +33,7 @@ from tests.fakes import in_turn
 
 NODE = NodeSpec("node-1", 0, "zone-a", "0" * 32)
 SHAPED = replace(NODE, shape=Shape(cpus=4, numa_nodes=2, kernel=("quiet",)))
-SPEC = LabSpec(
-    "p-000000", os.getuid(), os.getgid(), "v1.36.3", {}, True, "", "fast", (NODE,), False, "process"
-)
+SPEC = LabSpec("p-0", os.getuid(), os.getgid(), "v1.36.3", {}, True, "", "fast", (NODE,), False, "process")
 GUEST = replace(SPEC, kind=LIBVIRT.name, guest={"disk": "/somewhere/disk.qcow2"})
 FOLDER = Path("/etc/kubernetes")
 NO_COMPONENTS = Components("v1.36.3", {}, True)
@@ -109,21 +107,11 @@ def test_kind_without_a_supervisor_is_one_folder(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kinds, "KINDS", kinds.with_plugins(kinds.discover()))
     assert [*kinds.KINDS] == [*KINDS, "dummy"]
     lab = starting.up(starting.LabRequest("mine", 2, 1, "documented", False, "dummy"), NO_COMPONENTS, print)
-    assert (lab.kind, lab.profile.name, lab.usable_nodes()) == (
-        kind_named("dummy"),
-        "documented",
-        ["node-1", "node-2"],
-    )
+    assert (lab.kind, lab.profile.name) == (kind_named("dummy"), "documented")
+    assert lab.usable_nodes() == ["node-1", "node-2"]
     assert str(diagnose("dummy", 2)).startswith("dummy lab: ")
     lab.down()
     assert not lab.dir.exists()
-
-
-def test_own_cluster_is_attached_and_never_started() -> None:
-    assert EXISTING.name not in KINDS
-    assert kind_named(EXISTING.name) is EXISTING
-    assert not any(kind.is_attached for kind in KINDS.values())
-    assert EXISTING.settings(DOCUMENTED) == []
 
 
 def test_no_module_tests_the_name_of_a_kind() -> None:
@@ -181,9 +169,10 @@ def _file(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((TOP / "infra" / "topology").glob("*.yaml")), ids=lambda path: path.stem
-)
+SHIPPED = sorted((TOP / "infra" / "topology").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_each_shipped_topology_is_valid(path: Path) -> None:
     shipped = starting.read_topology(str(path))
     spread = shipped.spread
@@ -198,31 +187,8 @@ def test_nodes_follow_the_file_and_its_order(tmp_path: Path) -> None:
 
 def test_nodes_without_a_topology_are_numbered_across_zones() -> None:
     plain = replace(REQUEST, nodes=3, spread=(), topology=Topology())
-    assert [(entry.name, entry.zone) for entry in plain.node_entries] == [
-        ("node-1", "zone-a"),
-        ("node-2", "zone-b"),
-        ("node-3", "zone-a"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            f"nodes: [{{name: n, zone: z, memory_mib: [&a [x, x], {'*a, ' * 9}*a]}}]",
-            "cannot read the topology: the alias",
-        ),
-        ("- " * 3000 + "x", "cannot read the topology: .*(collections|deep|level)"),
-        ("[" * 5000, "cannot read the topology: "),
-        ("nodes: !!python/object/apply:os.system [id]", "cannot read the topology: "),
-        (f"nodes: ['{'x' * 2**20}']", "cannot read the topology: "),
-        (f"nodes: ['{'x' * 10000}']", "is not a node"),
-    ],
-)
-def test_malicious_file_is_refused_with_a_short_message(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(Problem, match=words) as refused:
-        starting.read_topology(_file(tmp_path, text))
-    assert len(str(refused.value)) < 1000
+    places = [(entry.name, entry.zone) for entry in plain.node_entries]
+    assert places == [("node-1", "zone-a"), ("node-2", "zone-b"), ("node-3", "zone-a")]
 
 
 @pytest.mark.parametrize(
@@ -232,20 +198,15 @@ def test_malicious_file_is_refused_with_a_short_message(tmp_path: Path, text: st
         ("nodes: []", "a list of `nodes`"),
         ("nodes: {}\nzones: 2", "a list of `nodes`"),
         ("nodes: [", "cannot read the topology"),
+        (f"nodes: ['{'x' * 2**20}']", "cannot read the topology"),
         ("nodes: [{name: one}]", "is not a node"),
         ("nodes: [{name: one, zone: a, disk: 3}]", "is not a node"),
         ("nodes: [{name: One, zone: a}]", "not a DNS label"),
         ("nodes: [{name: one, zone: a}, {name: one, zone: b}]", "2 nodes are called one"),
         ("nodes: [{name: one, zone: a, memory_mib: 12}]", "memory_mib is 12"),
         ("nodes: [{name: one, zone: a, cpus: true}]", "cpus is True"),
-        (
-            "nodes: [{name: one, zone: a}, {name: two, zone: a, kubelet_version: 1.36}]",
-            r"'1.36' is not a version of Kubernetes \(.*, node 2, kubelet_version\)",
-        ),
-        (
-            "kubernetes_version: banana\nnodes: [{name: one, zone: a}]",
-            r"'banana' is not a version of Kubernetes \(.*yaml, kubernetes_version\)",
-        ),
+        ("nodes: [{name: a, zone: a}, {name: b, zone: a, kubelet_version: 1.36}]", "'1.36' is .*, node 2"),
+        ("kubernetes_version: banana\nnodes: [{name: a, zone: a}]", "'banana' is not .*, kubernetes_version"),
     ],
 )
 def test_invalid_topology_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -262,6 +223,4 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 def test_node_memory_is_refused_if_the_kind_cannot_set_it() -> None:
     with pytest.raises(Problem, match=r"memory and processors of a .* cannot be set"):
         starting.check(replace(REQUEST, kind=PROCESS.name))
-    starting.check(
-        replace(REQUEST, kind=PROCESS.name, topology=Topology((replace(SMALL, name="one"), SMALL)))
-    )
+    starting.check(replace(REQUEST, kind=PROCESS.name, topology=Topology((replace(SMALL, name="a"), SMALL))))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof import cli
 from nodeproof.existing.marks import ANNOTATION
 from nodeproof.model.pattern import Json
+from tests.unit.in_process import Call
 from tests.unit.own_cluster import JsonHandler, serving
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME, node
@@ -53,9 +53,7 @@ def handler_of(cluster: Cluster) -> type[JsonHandler]:
 
         def do_PATCH(self) -> None:
             status = cluster.patch(self.body()["metadata"])
-            self._answer_request(
-                status, cluster.node if status == 200 else {"message": "refused by the test"}
-            )
+            self._answer_request(status, cluster.node if status == 200 else {"message": "refused"})
 
         def _answer_request(self, status: int, body: Json) -> None:
             cluster.methods.append(self.command)
@@ -73,37 +71,36 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         yield cluster
 
 
-def test_mark_is_written_again_after_a_conflict(cluster: Cluster) -> None:
+MARK, UNMARK = ("mark", "--cluster", "cluster.yaml"), ("unmark", "--cluster", "cluster.yaml")
+
+
+def test_mark_is_written_again_after_a_conflict(cluster: Cluster, call: Call) -> None:
     cluster.conflicts = 2
-    assert cli.main(["mark", "--cluster", "cluster.yaml", NAME]) == 0
+    assert call(*MARK, NAME).status == 0
     assert json.loads(cluster.node["metadata"]["annotations"][ANNOTATION])["clusterUID"] == UID
     assert cluster.methods.count("PATCH") == 3
 
 
-def test_node_that_always_changes_is_not_marked(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_node_that_always_changes_is_not_marked(cluster: Cluster, call: Call) -> None:
     cluster.conflicts = 100
-    assert cli.main(["mark", "--cluster", "cluster.yaml", NAME]) == 2
-    assert "changes at each attempt" in capsys.readouterr().err
+    assert "changes at each attempt" in call(*MARK, NAME).refusal
     assert cluster.node["metadata"]["annotations"] == {}
 
 
-def test_refused_write_names_the_rights(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_write_names_the_rights(cluster: Cluster, call: Call) -> None:
     cluster.patch_status = 403
-    assert cli.main(["mark", "--cluster", "cluster.yaml", NAME]) == 2
-    assert "list and patch on nodes" in capsys.readouterr().err
+    assert "list and patch on nodes" in call(*MARK, NAME).refusal
 
 
-def test_unreadable_mark_is_listed_and_removed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_mark_is_listed_and_removed(cluster: Cluster, call: Call) -> None:
     cluster.node["metadata"]["annotations"] = {ANNOTATION: "{", "other": "stays"}
-    assert cli.main(["mark", "--cluster", "cluster.yaml", "--list"]) == 0
-    assert "cannot be read" in capsys.readouterr().out
-    assert cli.main(["unmark", "--cluster", "cluster.yaml", NAME]) == 0
+    assert "cannot be read" in call(*MARK, "--list").out
+    assert call(*UNMARK, NAME).status == 0
     assert cluster.node["metadata"]["annotations"] == {"other": "stays"}
 
 
-def test_unmark_of_an_absent_node_is_a_problem(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["unmark", "--cluster", "cluster.yaml", "absent"]) == 2
-    assert "no Node absent" in capsys.readouterr().err
+def test_unmark_of_an_absent_node_is_a_problem(cluster: Cluster, call: Call) -> None:
+    assert "no Node absent" in call(*UNMARK, "absent").refusal
 
 
 @pytest.mark.parametrize(
@@ -111,6 +108,6 @@ def test_unmark_of_an_absent_node_is_a_problem(cluster: Cluster, capsys: pytest.
     [[], [NAME, "--list"], [NAME, "--until", "soon"], [NAME, "--until", "2001-01-31T18:00"]],
     ids=["no node", "node and list", "no time", "past"],
 )
-def test_bad_arguments_write_nothing(cluster: Cluster, arguments: list[str]) -> None:
-    assert cli.main(["mark", "--cluster", "cluster.yaml", *arguments]) == 2
+def test_bad_arguments_write_nothing(cluster: Cluster, call: Call, arguments: list[str]) -> None:
+    assert call(*MARK, *arguments).refusal
     assert cluster.methods == []

@@ -44,9 +44,7 @@ def test_mark_is_read_as_written() -> None:
     assert Mark.from_text(VALID.to_text()) == VALID
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "1", "{}", VALID.to_text().replace("+00:00", ""), "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", VALID.to_text().replace("+00:00", ""), "[" * 100_000])
 def test_malformed_mark_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         Mark.from_text(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeproof import cli, proc
+from nodeproof import proc
 from nodeproof.model.plan import ScenarioEstimate, Shard, Size, divide, parse_shard
 from nodeproof.model.problem import Problem
 from nodeproof.report import digest, merge, plain, rundir
 from nodeproof.report.rundir import Row, RunFacts
+from tests.unit.in_process import Call, Output
 from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
@@ -46,13 +48,9 @@ UNDATED = json.dumps({**shard_of(2, PARTS).to_json(), "began": "yesterday"})
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
 
 
-def both(
-    tmp_path: Path, second: list[ScenarioVerdict] = SECOND, facts: RunFacts | None = FACTS
-) -> list[Path]:
-    return [
-        shard_run(tmp_path / "one", 1, PARTS, FIRST),
-        shard_run(tmp_path / "two", 2, PARTS, second, facts),
-    ]
+def both(folder: Path, second: list[ScenarioVerdict] = SECOND, facts: RunFacts | None = FACTS) -> list[Path]:
+    one = shard_run(folder / "one", 1, PARTS, FIRST)
+    return [one, shard_run(folder / "two", 2, PARTS, second, facts)]
 
 
 def labels(run: Path) -> dict[tuple[str, str], str]:
@@ -65,29 +63,28 @@ def row_of(run: Path, scenario: str) -> Row:
     return next(row for row in rundir.read_verdicts(run) if row["scenario"] == scenario)
 
 
-def test_merge_of_a_malformed_verdict_is_not_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def merged(call: Call, runs: Sequence[Path], into: Path) -> Output:
+    """Merge runs by the command."""
+    return call("merge", *map(str, runs), "--run", str(into), "--no-site")
+
+
+def test_merge_of_a_malformed_verdict_is_not_whole(tmp_path: Path, call: Call) -> None:
     runs = both(tmp_path)
     for path in runs[1].rglob("judgments.json"):
         content = json.loads(path.read_text())
         for row in content["verdicts"]:
             del row["page"]["drift"]
         path.write_text(json.dumps(content))
-    assert cli.main(["merge", *map(str, runs), "--run", str(tmp_path / "merged"), "--no-site"]) == 3
-    assert "malformed and left out" in capsys.readouterr().err
+    output = merged(call, runs, tmp_path / "merged")
+    assert output.status == 3
+    assert "malformed and left out" in output.err
 
 
-def test_two_shards_are_one_run(tmp_path: Path) -> None:
+def test_two_shards_are_one_run(tmp_path: Path, call: Call) -> None:
     runs, into = both(tmp_path), tmp_path / "merged"
-    assert cli.main(["merge", *map(str, reversed(runs)), "--run", str(into), "--no-site"]) == 0
-    assert labels(into) == {
-        (A, DETECTION): "conforms",
-        (A, TAINT): "conforms",
-        (B, DEFAULT): "conforms",
-        (C, TAINT): "conforms",
-        (C, SWAP): "lab-lacks",
-    }
+    assert merged(call, runs[::-1], into).status == 0
+    conform = dict.fromkeys([(A, DETECTION), (A, TAINT), (B, DEFAULT), (C, TAINT)], "conforms")
+    assert labels(into) == {**conform, (C, SWAP): "lab-lacks"}
     facts = rundir.read_facts(into)
     assert facts.selected == tuple(sorted({DETECTION, TAINT, DEFAULT, SWAP}))
     assert (facts.run, facts.exit_reason, facts.shard) == ("merged", "", None)
@@ -103,14 +100,11 @@ def test_two_shards_are_one_run(tmp_path: Path) -> None:
     assert (tmp_path / rundir.LATEST).resolve() == into.resolve()
 
 
-def test_claims_of_a_missing_shard_are_unproven_and_name_it(tmp_path: Path) -> None:
+def test_claims_of_a_missing_shard_are_unproven_and_name_it(tmp_path: Path, call: Call) -> None:
     into = tmp_path / "merged"
-    assert cli.main(["merge", str(both(tmp_path)[0]), "--run", str(into), "--no-site"]) == 3
-    assert {key: label for key, label in labels(into).items() if key[0] != A} == {
-        (B, DEFAULT): "gap",
-        (C, TAINT): "gap",
-        (C, SWAP): "gap",
-    }
+    assert merged(call, both(tmp_path)[:1], into).status == 3
+    others = {key: label for key, label in labels(into).items() if key[0] != A}
+    assert others == dict.fromkeys([(B, DEFAULT), (C, TAINT), (C, SWAP)], "gap")
     assert row_of(into, B)["reason"] == "shard 2/2 is missing"
     assert rundir.read_facts(into).exit_reason == "shard 2/2 is missing"
     results = [json.loads(path.read_text()) for path in (into / "allure-results").glob("*-result.json")]
@@ -125,12 +119,12 @@ def test_claims_of_a_missing_shard_are_unproven_and_name_it(tmp_path: Path) -> N
     assert all(not entry.is_missing for entry in run_digest.entries)
 
 
-def test_dead_shard_keeps_its_verdicts(tmp_path: Path) -> None:
+def test_dead_shard_keeps_its_verdicts(tmp_path: Path, call: Call) -> None:
     runs, into = both(tmp_path, SECOND[:1], None), tmp_path / "merged"
     half = runs[1] / "scenarios" / rundir.slug(C)
     half.mkdir()
     (half / "history.jsonl").write_text('{"t": 1')
-    assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 3
+    assert merged(call, runs, into).status == 3
     assert (labels(into)[B, DEFAULT], labels(into)[C, SWAP]) == ("conforms", "gap")
     reason = "shard 2/2 has no end: it died, or is under way; it ended in the middle of this scenario"
     assert row_of(into, C)["reason"] == reason
@@ -150,15 +144,15 @@ def test_unreadable_part_of_a_shard_is_unproven(tmp_path: Path) -> None:
 
 def test_aborted_shard_states_its_reason(tmp_path: Path) -> None:
     facts = replace(FACTS, exit_reason="no memory\nlines of a log")
-    merged = merge.merge(both(tmp_path, SECOND[:1], facts), tmp_path / "merged", CLAIMS)
-    assert merged.facts.exit_reason == "shard 2/2 broke off: no memory"
-    assert row_of(tmp_path / "merged", C)["reason"] == merged.facts.exit_reason
+    run = merge.merge(both(tmp_path, SECOND[:1], facts), tmp_path / "merged", CLAIMS)
+    assert run.facts.exit_reason == "shard 2/2 broke off: no memory"
+    assert row_of(tmp_path / "merged", C)["reason"] == run.facts.exit_reason
 
 
 @pytest.mark.parametrize("left", ["", "{torn", '{"number": 2}', UNDATED])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_unidentified_shard_folder_is_named_and_its_shard_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: str, order: tuple[int, int]
+    tmp_path: Path, call: Call, left: str, order: tuple[int, int]
 ) -> None:
     """It died between creating its folder and writing into it, or while writing."""
     runs = [shard_run(tmp_path / "one", 1, PARTS, FIRST), tmp_path / "two"]
@@ -166,31 +160,29 @@ def test_unidentified_shard_folder_is_named_and_its_shard_missing(
     if left:
         (runs[1] / rundir.SHARD).write_text(left)
     into = tmp_path / "merged"
-    named = [str(runs[at]) for at in order]
-    assert cli.main(["merge", *named, "--run", str(into), "--no-site"]) == 3
+    output = merged(call, [runs[at] for at in order], into)
+    assert output.status == 3
     assert {key: label for key, label in labels(into).items() if key[0] != A} == dict.fromkeys(
         [(B, DEFAULT), (C, TAINT), (C, SWAP)], "gap"
     )
     reason = row_of(into, B)["reason"]
     assert reason.startswith("shard 2/2 is missing; two does not say which shard it is, or when it began: ")
-    assert reason in capsys.readouterr().err
-    merged = [(shard["shard"], shard["run"]) for shard in rundir.read_facts(into).merged]
-    assert merged == [("shard 1/2", "one"), ("shard 2/2", ""), ("unknown", "two")]
+    assert reason in output.err
+    shards = [(shard["shard"], shard["run"]) for shard in rundir.read_facts(into).merged]
+    assert shards == [("shard 1/2", "one"), ("shard 2/2", ""), ("unknown", "two")]
 
 
 def test_surplus_folder_is_named_and_ignored(tmp_path: Path) -> None:
     (tmp_path / "three").mkdir()
-    merged = merge.merge([tmp_path / "three", *both(tmp_path)], tmp_path / "merged", CLAIMS)
-    assert (merged.facts.exit_reason, merged.facts.merged[-1]["run"]) == ("", "three")
+    run = merge.merge([tmp_path / "three", *both(tmp_path)], tmp_path / "merged", CLAIMS)
+    assert (run.facts.exit_reason, run.facts.merged[-1]["run"]) == ("", "three")
 
 
-def test_nothing_is_merged_without_a_run_of_a_shard(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_merged_without_a_run_of_a_shard(tmp_path: Path, call: Call) -> None:
     one, empty = shard_run(tmp_path / "one", 1, PARTS, FIRST), tmp_path / "empty"
     empty.mkdir()
     for runs in ([empty, empty], [one, tell(tmp_path / "own", FIRST)], [one, tmp_path / "none"]):
-        _refused(tmp_path, capsys, runs, "this is no run of a shard")
+        _refused(tmp_path / "merged", call, runs, "this is no run of a shard")
 
 
 @pytest.mark.parametrize("left", ["{torn", UNDATED])
@@ -221,10 +213,7 @@ OTHER_PARTS = (PARTS[1], PARTS[0])
     [
         ({"profile": "documented"}, "two shards differ in their profile: fast, documented"),
         ({"lab": "libvirt"}, "two shards differ in their kind of lab: process, libvirt"),
-        (
-            {"kubernetes_version": "v1.35.0"},
-            "two shards differ in their Kubernetes version: v1.36.3, v1.35.0",
-        ),
+        ({"kubernetes_version": "v1.35.0"}, "differ in their Kubernetes version: v1.36.3, v1.35.0"),
         ({"overrides": ("--set etcd.v=1",)}, "two shards differ in their settings: none, --set etcd.v=1"),
         ({"selected": (TAINT,)}, "two shards differ in their claims asked for: all, cordon.taint"),
         ({"began": "2031-01-01T02:17:00+00:00"}, "two shards began more than twelve hours apart"),
@@ -233,53 +222,46 @@ OTHER_PARTS = (PARTS[1], PARTS[0])
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_shards_of_different_runs_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any], message: str
-) -> None:
+def test_shards_of_two_runs_are_refused(tmp_path: Path, call: Call, changed: Any, message: str) -> None:
     one, two = both(tmp_path)
     rundir.write_shard(two, shard_of(2, **{"parts": PARTS, **changed}))
-    _refused(tmp_path, capsys, [one, two], f"{message} (one, two); merge runs of one command")
+    _refused(tmp_path / "merged", call, [one, two], f"{message} (one, two); merge runs of one command")
 
 
-def test_shards_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shards_that_do_not_fit_are_refused(tmp_path: Path, call: Call) -> None:
     one, two = both(tmp_path, [*SECOND, *FIRST])
-    _refused(tmp_path, capsys, [one, two], f"{A} does not belong to shard 2/2 (two)")
-    _refused(tmp_path, capsys, [one, two, two], "shard 2/2 is given twice (two, two); leave one of them out")
-    facts = replace(FACTS, kubernetes_version="v1.36.9")
+    into, facts = tmp_path / "merged", replace(FACTS, kubernetes_version="v1.36.9")
+    _refused(into, call, [one, two], f"{A} does not belong to shard 2/2 (two)")
+    _refused(into, call, [one, two, two], "shard 2/2 is given twice (two, two); leave one of them out")
     other = shard_run(tmp_path / "other", 2, PARTS, SECOND, facts)
-    _refused(tmp_path, capsys, [one, other], "differ in their Kubernetes version: v1.36.3, v1.36.9")
+    _refused(into, call, [one, other], "differ in their Kubernetes version: v1.36.3, v1.36.9")
     own = shard_run(tmp_path / "own", 1, (PARTS[0], {B: ("own.claim",)}), FIRST)
     message = "the catalogue has no claim own.claim (merge); name its folder: --claims"
-    _refused(tmp_path, capsys, [own], message)
+    _refused(into, call, [own], message)
 
 
 def test_edited_facts_are_ignored(tmp_path: Path) -> None:
     one, two = both(tmp_path)
     facts = json.loads((two / "run.json").read_text())
     rundir.write_json(two / "run.json", {**facts, "began": 5, "components": {"kubelet": []}})
-    merged = merge.merge([one, two], tmp_path / "merged", CLAIMS)
-    assert merged.facts.exit_reason == "shard 2/2 has no end: it died, or is under way"
+    run = merge.merge([one, two], tmp_path / "merged", CLAIMS)
+    assert run.facts.exit_reason == "shard 2/2 has no end: it died, or is under way"
     assert labels(tmp_path / "merged")[B, DEFAULT] == "conforms"
 
 
-def _refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: list[Path], message: str) -> None:
-    into = tmp_path / "merged"
-    assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+def _refused(into: Path, call: Call, runs: Sequence[Path], message: str) -> None:
+    (line,) = merged(call, runs, into).refusal.splitlines()
     assert line.startswith("nodeproof: ")
     assert message in line
     assert not into.exists()
 
 
-def test_nothing_is_merged_into_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_merged_into_a_shard(tmp_path: Path, call: Call) -> None:
     runs = both(tmp_path)
     with pytest.raises(Problem, match="a folder of its own"):
         merge.merge(runs, runs[0], CLAIMS)
     for into in (runs[0] / "inside", runs[1] / "labs" / "deep", tell(tmp_path / "other", FIRST) / "inside"):
-        assert cli.main(["merge", *map(str, runs), "--run", str(into), "--no-site"]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert "nothing can be merged into a run: " in line
-        assert not into.exists()
+        _refused(into, call, runs, "nothing can be merged into a run: ")
 
 
 # Shards of a run: each scenario in one, balanced, and equal on every machine.
@@ -309,10 +291,8 @@ def test_shortest(lab, judge): ...
 
 
 def expected(durations: list[tuple[float, Size | None]]) -> list[ScenarioEstimate]:
-    return [
-        ScenarioEstimate(f"test_{n}", duration_s, "", size is not None, size=size)
-        for n, (duration_s, size) in enumerate(durations)
-    ]
+    named = ((f"test_{n}", *duration) for n, duration in enumerate(durations))
+    return [ScenarioEstimate(name, took_s, "", size is not None, size=size) for name, took_s, size in named]
 
 
 def lengths(parts: tuple[tuple[ScenarioEstimate, ...], ...]) -> list[float]:
@@ -326,9 +306,8 @@ def test_each_scenario_is_in_one_shard_in_any_order(
     scenarios = expected(durations)
     parts = divide(scenarios, of, START_S)
     assert len(parts) == of
-    assert sorted(entry.scenario for part in parts for entry in part) == sorted(
-        entry.scenario for entry in scenarios
-    )
+    names = sorted(entry.scenario for part in parts for entry in part)
+    assert names == sorted(entry.scenario for entry in scenarios)
     assert all(parts) or len(scenarios) < of
     chance.shuffle(scenarios)
     assert divide(scenarios, of, START_S) == parts
@@ -359,15 +338,13 @@ def test_invalid_shard_is_refused_in_one_line(text: str) -> None:
 
 
 def test_run_stores_its_shard_and_the_content_of_all(tmp_path: Path) -> None:
-    parts = (
-        {"a.py::test_a": ("cordon.taint",)},
-        {"b.py::test_b": ("cordon.taint", "heartbeat.lease-interval")},
-    )
+    claims = ("cordon.taint", "heartbeat.lease-interval")
+    parts = ({"a.py::test_a": claims[:1]}, {"b.py::test_b": claims})
     shard = Shard(2, "process", "fast", "v1.36.3", FACTS.began, (), parts)
     assert rundir.read_shard(tmp_path) is None
     rundir.write_shard(tmp_path, shard)
     assert rundir.read_shard(tmp_path) == shard
-    assert (shard.name, shard.claims) == ("shard 2/2", ("cordon.taint", "heartbeat.lease-interval"))
+    assert (shard.name, shard.claims) == ("shard 2/2", claims)
     rundir.write_json(tmp_path / "shard.json", {**shard.to_json(), "number": 3})
     with pytest.raises(Problem, match="malformed"):
         rundir.read_shard(tmp_path)

@@ -11,6 +11,7 @@ from nodeproof import new, proc
 from nodeproof.cli import main
 from nodeproof.model.problem import Problem
 from tests.plugins import run_python
+from tests.unit.in_process import Call
 
 TOP = Path(__file__).resolve().parents[2]
 NAME = "power-loss"
@@ -75,9 +76,8 @@ def test_written_package_is_installed_with_its_entry_point(tmp_path: Path) -> No
     argv = [sys.executable, "-m", "pip", "install", *options, "--target", str(tmp_path / "site")]
     proc.run([*argv, str(tmp_path / NAME)], timeout_s=240)
     code = "from nodeproof.faults import PLUGINS; print(*PLUGINS)"
-    assert run_python(tmp_path / "site", "-c", code).stdout == (
-        "plugin power-loss of power-loss 0.1.0: power-loss\n"
-    )
+    output = run_python(tmp_path / "site", "-c", code).stdout
+    assert output == "plugin power-loss of power-loss 0.1.0: power-loss\n"
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
@@ -85,18 +85,15 @@ def test_written_files_pass_the_linter(kind: str, tmp_path: Path) -> None:
     folder = new.write(kind, NAME, tmp_path)[-1].parent
     ruff, config = str(Path(sys.executable).with_name("ruff")), ("--config", str(TOP / "pyproject.toml"))
     for command in (("check", "--extend-per-file-ignores", "test_*.py:S101"), ("format", "--check")):
-        process = proc.run(
-            [ruff, *command, "--no-cache", *config, "."], timeout_s=60, cwd=folder, check=False
-        )
-        assert process.status == 0, process.stdout
+        done = proc.run([ruff, *command, "--no-cache", *config, "."], timeout_s=60, cwd=folder, check=False)
+        assert done.status == 0, done.stdout
 
 
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, call: Call) -> None:
     claims = tmp_path / "claims" / f"{NAME}.yaml"
     claims.parent.mkdir()
     claims.write_text("mine\n")
-    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
-    assert f"{claims} exists" in capsys.readouterr().err
+    assert f"{claims} exists" in call("new", "scenario", NAME, "--folder", str(tmp_path)).refusal
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [claims]
 
 
@@ -116,23 +113,20 @@ def test_second_scenario_of_a_folder_shares_its_settings(tmp_path: Path) -> None
         ("setup.cfg", "[tool:pytest]\naddopts = -q\n"),
     ],
 )
-def test_settings_of_pytest_are_not_hidden(
-    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_pytest_are_not_hidden(name: str, text: str, tmp_path: Path, call: Call) -> None:
     settings = tmp_path / name
     settings.write_text(text)
-    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
-    assert str(settings) in capsys.readouterr().err
+    assert str(settings) in call("new", "scenario", NAME, "--folder", str(tmp_path)).refusal
     assert list(tmp_path.iterdir()) == [settings]
 
     settings.write_text(f"{text}nodeproof_claims = {'claims' if name.endswith('i') else ['claims']}\n")
     assert "pytest.ini" not in [path.name for path in new.write("scenario", NAME, tmp_path)]
 
 
-def test_unreadable_settings_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_settings_are_reported(tmp_path: Path, call: Call) -> None:
     (tmp_path / "pytest.ini").write_bytes(b"\xff")
-    assert main(["new", "scenario", NAME, "--folder", str(tmp_path)]) == 2
-    assert "the example cannot be written" in capsys.readouterr().err
+    refusal = call("new", "scenario", NAME, "--folder", str(tmp_path)).refusal
+    assert "the example cannot be written" in refusal
 
 
 @pytest.mark.parametrize("name", ["class", "lambda", "json", "pytest"])
@@ -143,6 +137,6 @@ def test_name_of_another_module_is_refused_for_a_fault(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["Power", "power_loss", "../x", "-x", "x-", ""])
-def test_invalid_name_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "--folder", str(tmp_path), "scenario", "--", name]) == 2
-    assert f"{name!r} is not a name" in capsys.readouterr().err
+def test_invalid_name_is_refused(name: str, tmp_path: Path, call: Call) -> None:
+    refusal = call("new", "--folder", str(tmp_path), "scenario", "--", name).refusal
+    assert f"{name!r} is not a name" in refusal

@@ -27,16 +27,8 @@ from tests.checkouts import commit, write_checkout
 # Options of a run: its lab, its topology, and the default number of workers
 
 
-DEFAULTS = {
-    "lab": "libvirt",
-    "nodes": 0,
-    "zones": 0,
-    "topology": "",
-    "numprocesses": None,
-    "dist": "no",
-    "tx": [],
-}
-INTERACTIVE = {"usepdb": False, "capture": "fd"}
+DEFAULTS = {"lab": "libvirt", "nodes": 0, "zones": 0, "topology": "", "numprocesses": None, "dist": "no"}
+INTERACTIVE = {"usepdb": False, "capture": "fd", "tx": []}
 
 
 def config_with(**options: Any) -> Any:
@@ -67,14 +59,9 @@ def test_workers_default_to_the_number_of_virtual_labs(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "options",
     [
-        {"lab": ""},
-        {"lab": "p-0123ab"},
-        {"numprocesses": 0},
-        {"numprocesses": 3},
-        {"tx": ["popen"]},
-        {"dist": "each"},
-        {"usepdb": True},
-        {"capture": "no"},
+        *({"lab": lab} for lab in ("", "p-0123ab")),
+        *({"numprocesses": workers} for workers in (0, 3)),
+        *({"tx": ["popen"]}, {"dist": "each"}, {"usepdb": True}, {"capture": "no"}),
     ],
 )
 def test_explicit_options_override_the_default(options: dict[str, Any]) -> None:
@@ -84,9 +71,7 @@ def test_explicit_options_override_the_default(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("attributes", "labs"), [({"workerinput": {"workerid": "gw0"}}, 2), ({}, 1)])
-def test_xdist_worker_and_single_lab_need_no_workers(
-    attributes: dict[str, Any], labs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_lab_needs_no_workers(attributes: Any, labs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_options, "max_labs", lambda _kind, _shapes: (labs, "no more memory"))
     config = SimpleNamespace(**vars(config_with()), **attributes)
     run_options.set_default_workers(cast("pytest.Config", config))
@@ -103,9 +88,7 @@ def test_too_many_workers_for_the_machine_are_reported(
 
 
 @pytest.mark.parametrize("lab", ["libvirt", "process"])
-def test_topology_labs_are_counted_by_their_nodes(
-    lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labs_are_counted_by_their_nodes(lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "five.yaml"
     file.write_text("nodes:\n" + "".join(f"  - {{ name: node-{n}, zone: zone-a }}\n" for n in range(5)))
     monkeypatch.setattr(run_options, "max_labs", lambda _kind, shapes: (len(shapes), "labs of them"))
@@ -195,9 +178,7 @@ def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) ->
 
 
 def test_running_lab_with_a_checkout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = SimpleNamespace(kind="process", overrides=NO_OVERRIDES)
-    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
-    monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
+    run_lab(monkeypatch, NodeInfo("small", 0, "zone-a", True, "", "", ""), "process", NO_OVERRIDES)
     with pytest.raises(Problem, match="lab p-000001 has its executables") as caught:
         resolve(Options("p-000001", source="/src"))
     assert caught.value.where == "--source"
@@ -218,11 +199,6 @@ def test_own_cluster_has_its_own_settings(options: Options, workers: int, option
     with pytest.raises(Problem, match=f"has its own: .*{option}") as refused:
         resolve(replace(options, cluster="cluster.yaml"), workers)
     assert refused.value.where == "--cluster"
-
-
-def test_missing_inventory_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="cannot read the inventory"):
-        resolve(Options(cluster=str(tmp_path / "none.yaml")))
 
 
 @pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])
@@ -263,9 +239,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
         (LIBVIRT, 16, 24, 4),
     ],
 )
-def test_parallel_labs_are_limited_by_cores_and_memory(
-    host: Host, kind: Kind, cores: int, gib: int, labs: int
-) -> None:
+def test_labs_are_limited_by_the_machine(host: Host, kind: Kind, cores: int, gib: int, labs: int) -> None:
     host(cores, gib)
     at_once, reason = capacity.max_labs(kind, [DEFAULT_SHAPE] * 3)
     assert at_once == labs
@@ -282,17 +256,13 @@ def test_parallel_labs_are_limited_by_cores_and_memory(
         ([Shape(cpus=2), Shape(cpus=2)], 4),
     ],
 )
-def test_parallel_labs_are_counted_by_their_machine_shapes(
-    host: Host, shapes: list[Shape], labs: int
-) -> None:
+def test_parallel_labs_are_counted_by_machine_shapes(host: Host, shapes: list[Shape], labs: int) -> None:
     host(8, 32)
     assert capacity.max_labs(LIBVIRT, shapes)[0] == labs
 
 
 @pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 6), (4, 2, 3, 4), (64, 99, 3, 33)])
-def test_zones_are_limited_by_cores_memory_and_lab_size(
-    host: Host, cores: int, gib: int, nodes: int, zones: int
-) -> None:
+def test_zones_are_limited_by_the_machine(host: Host, cores: int, gib: int, nodes: int, zones: int) -> None:
     host(cores, gib)
     at_once, reason = capacity.max_zones(PROCESS, nodes)
     assert at_once == zones

@@ -188,9 +188,7 @@ def test_unknown_or_local_server_of_the_kubelet_keeps_a_node_from_being_partitio
         Partition(worker.name).available(worker)
 
 
-def test_node_with_an_api_server_is_not_partitioned(
-    hosts: Hosts, kubelet: Callable[..., ClusterMachine]
-) -> None:
+def test_node_of_an_api_server_is_not_cut_off(hosts: Hosts, kubelet: Callable[..., ClusterMachine]) -> None:
     (hosts.folder / "kubeconfig").write_text("server: https://10.0.0.7:6443")
     hosts.program("getent", GETENT)
     worker = kubelet(f"--kubeconfig={hosts.folder / 'kubeconfig'}")

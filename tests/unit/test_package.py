@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import sys
-import threading
 import zipfile
-from collections.abc import Iterator
 from email.parser import Parser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from packaging.requirements import Requirement
@@ -23,6 +18,7 @@ from nodeproof import hints, proc
 from nodeproof.hints import BASE, BOX, MACHINES, VAGRANT, Hint, hint_for, page, shipped
 from nodeproof.model.problem import Problem
 from tests.documented import PAGES, TOP
+from tests.small_server import Page, serving
 
 # The package: its files, its extras in the lock file, its versions, and the driver without its extra.
 
@@ -49,19 +45,6 @@ def test_wheel_has_exactly_the_tracked_files(tmp_path: Path) -> None:
         dist.check_files(wheel_with(names - {template}, tmp_path))
     with pytest.raises(dist.CheckFailed, match="nodeproof/remains"):
         dist.check_files(wheel_with(names | {"nodeproof/remains"}, tmp_path))
-
-
-def test_index_has_the_wheel_alone_for_the_name(tmp_path: Path) -> None:
-    wheel = tmp_path / "nodeproof-0-py3-none-any.whl"
-    wheel.write_bytes(b"the wheel")
-    with dist.index(wheel) as address:
-        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
-        connection.request("GET", "/simple/nodeproof/")
-        (link,) = re.findall(r'href="([^"#]+)', connection.getresponse().read().decode())
-        connection.request("GET", link)
-        assert connection.getresponse().read() == b"the wheel"
-        connection.request("GET", "/simple/jinja2/")
-        assert str(connection.getresponse().getheader("Location")).endswith("/jinja2/")
 
 
 def test_readme_of_the_package_has_no_relative_link(tmp_path: Path) -> None:
@@ -180,7 +163,6 @@ def test_scenario_begins_a_run_without_options(workers: str, tmp_path: Path) -> 
 
 TIMEOUT_S = 300.0
 MOST_LINES, MOST_LINES_OF_README = 250, 150
-CONFIG = "mkdocs.yml"
 # The resources of a page, not its links.
 ELSEWHERE = re.compile(
     r"<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)"
@@ -195,12 +177,6 @@ def build(top: Path, site: Path) -> proc.Result:
     return proc.run(argv, timeout_s=TIMEOUT_S, cwd=top, env=environment, check=False)
 
 
-def test_pages_are_short() -> None:
-    lines = {page: len(page.read_text().splitlines()) for page in PAGES}
-    assert lines[TOP / "README.md"] <= MOST_LINES_OF_README
-    assert [page for page, count in lines.items() if count > MOST_LINES] == []
-
-
 def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
     process = build(TOP, tmp_path)
     assert process.status == 0, process.stderr
@@ -210,25 +186,13 @@ def test_site_has_no_broken_link_and_loads_nothing_from_another_host(tmp_path: P
     assert {host for style in styles for host in STYLE_ELSEWHERE.findall(style.read_text())} == set()
 
 
+def test_pages_are_short() -> None:
+    lines = {page: len(page.read_text().splitlines()) for page in PAGES}
+    assert lines[TOP / "README.md"] <= MOST_LINES_OF_README
+    assert [page for page, count in lines.items() if count > MOST_LINES] == []
+
+
 # The weekly check of external links.
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/page" else 404)
-        self.end_headers()
-
-    def log_message(self, *_arguments: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """Serve one page on loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as web:
-        threading.Thread(target=web.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{web.server_port}"
-        web.shutdown()
 
 
 def test_link_is_found_once_with_all_its_pages() -> None:
@@ -236,12 +200,9 @@ def test_link_is_found_once_with_all_its_pages() -> None:
     assert links({"one.md": text, "two.md": text}) == {"https://a.dev/x#part": ["one.md", "two.md"]}
 
 
-def test_only_a_link_that_is_not_served_fails(server: str) -> None:
-    assert failure(f"{server}/page", retries=0) == ""
-    assert "404" in failure(f"{server}/removed", retries=1, pause_s=0)
-
-
-def test_closed_port_fails() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as web:
-        port = web.server_port
-    assert "refused" in failure(f"http://127.0.0.1:{port}/", retries=0)
+def test_only_a_link_that_is_not_served_fails() -> None:
+    with serving(Page()) as web:
+        assert failure(web.url, retries=0) == ""
+        web.status = 404
+        assert "404" in failure(web.url, retries=1, pause_s=0)
+    assert "refused" in failure(web.url, retries=0)

@@ -22,19 +22,9 @@ from nodeproof import catalogue, proc
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import InUse, LabHandle, Leases
-from nodeproof.model.needs import Needs
+from nodeproof.model import plan
 from nodeproof.model.overrides import parse
-from nodeproof.model.plan import (
-    NOT_HERE,
-    STANDING_S,
-    ScenarioEstimate,
-    Size,
-    Turn,
-    WorkerPlan,
-    critical,
-    movable,
-    pack,
-)
+from nodeproof.model.plan import ScenarioEstimate, Size, WorkerPlan, pack
 from nodeproof.model.problem import Problem
 from nodeproof.report.rundir import TIMES
 from nodeproof.session import planning
@@ -60,9 +50,9 @@ def expected(*durations: float) -> list[ScenarioEstimate]:
     return [ScenarioEstimate(f"test_{number}", duration_s, "") for number, duration_s in enumerate(durations)]
 
 
-def standing(*faults: str) -> list[ScenarioEstimate]:
+def stand(*faults: str, duration_s: float = 60.0, size: Size | None = None) -> list[ScenarioEstimate]:
     return [
-        ScenarioEstimate(f"test_{number}", 10 - number, "", standing=fault)
+        ScenarioEstimate(f"test_{number}", duration_s, "", size is not None, size=size, standing=fault)
         for number, fault in enumerate(faults)
     ]
 
@@ -72,7 +62,7 @@ def standing(*faults: str) -> list[ScenarioEstimate]:
     [
         (expected(5, 40, 105, 40, 20), 2, [[2], [1, 3, 4, 0]]),
         (expected(10, 5, 10, 10, 5), 1, [[0, 2, 3, 1, 4]]),
-        (standing("", "swap", "", "swap"), 1, [[0, 2, 1, 3]]),
+        (stand("", "swap", "", "swap"), 1, [[0, 2, 1, 3]]),
     ],
     ids=["the longest has its own worker", "equal durations keep their order", "the same standing fault"],
 )
@@ -84,20 +74,9 @@ def test_each_worker_runs_its_scenarios_in_order(
 
 
 def test_scenario_that_runs_alone_comes_first_with_its_own_lab() -> None:
-    first, second = pack(
-        [*expected(30, 20), ScenarioEstimate("test_alone", 5, "", is_alone=True)], 2, START_S
-    )
-    assert [entry.scenario for entry in second.scenarios] == ["test_alone", "test_1"]
+    first, second = pack([*expected(30, 20), ScenarioEstimate("test_own", 5, "", is_alone=True)], 2, START_S)
+    assert [entry.scenario for entry in second.scenarios] == ["test_own", "test_1"]
     assert planning.zones((first, second), OPTIONS, COMMON) == 2
-
-
-def stand(duration_s: float, *faults: str, size: Size | None = None) -> list[ScenarioEstimate]:
-    return [
-        ScenarioEstimate(
-            f"test_{fault}_{number}", duration_s, "", size is not None, size=size, standing=fault
-        )
-        for number, fault in enumerate(faults)
-    ]
 
 
 def stands_in(workers: Sequence[WorkerPlan]) -> list[set[str]]:
@@ -105,28 +84,24 @@ def stands_in(workers: Sequence[WorkerPlan]) -> list[set[str]]:
 
 
 def test_group_is_split_if_faster_than_reinjecting() -> None:
-    workers = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
+    workers = pack([*expected(20), *stand(*["swap"] * 4)], 2, START_S)
     assert [worker.duration_s for worker in workers] == [140, 120]
     # The duration of a lab start does not matter: none is saved.
-    assert stands_in(pack(stand(60, *["swap"] * 4), 2, 600.0)) == [{"swap"}, {"swap"}]
-    few = [*expected(60), *stand(40, "swap", "swap")]
+    assert stands_in(pack(stand(*["swap"] * 4), 2, 600.0)) == [{"swap"}, {"swap"}]
+    few = [*expected(60), *stand("swap", "swap", duration_s=40)]
     assert stands_in(pack(few, 2, START_S)) == [{"swap"}, set()]
 
 
 def test_surplus_size_group_is_split_by_standing_fault() -> None:
-    scenarios = stand(100, "swap", "few pods", "swap", "few pods", size=SIZES[0])
+    scenarios = stand("swap", "few pods", "swap", "few pods", duration_s=100, size=SIZES[0])
     assert sorted(map(sorted, stands_in(pack(scenarios, 2, START_S)))) == [["few pods"], ["swap"]]
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 600), st.sampled_from(["", "swap", "few pods"])), min_size=1, max_size=30
-    ),
-    st.integers(1, 8),
-)
-def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
-    durations: list[tuple[float, str]], workers: int
-) -> None:
+STANDING = st.sampled_from(["", "swap", "few pods"])
+
+
+@given(st.lists(st.tuples(st.floats(0, 600), STANDING), min_size=1, max_size=30), st.integers(1, 8))
+def test_scenarios_are_planned_once_and_evenly(durations: list[tuple[float, str]], workers: int) -> None:
     named = [
         ScenarioEstimate(f"test_{n}", duration_s, "", standing=fault)
         for n, (duration_s, fault) in enumerate(durations)
@@ -137,22 +112,16 @@ def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
     )
     apart = pack([replace(entry, standing="") for entry in named], workers, START_S)
     assert len(apart) == min(workers, len(named))
-    assert critical(packed).duration_s <= critical(apart).duration_s + STANDING_S + 1e-6
+    assert plan.critical(packed).duration_s <= plan.critical(apart).duration_s + plan.STANDING_S + 1e-6
     longest = max(duration_s for duration_s, _ in durations)
     total = sum(duration_s for duration_s, _ in durations)
     at_most = max(longest, total / workers) + (1 - 1 / workers) * longest
-    assert critical(apart).duration_s <= at_most + 1e-6
+    assert plan.critical(apart).duration_s <= at_most + 1e-6
 
 
 def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
-    large = [
-        ScenarioEstimate(f"test_large_{size.nodes}_{n}", 10, "", True, size=size)
-        for n in (1, 2)
-        for size in SIZES
-    ]
-    workers = pack(
-        [*expected(25, 1), ScenarioEstimate("test_alone", 0.5, "", is_alone=True), *large], 2, START_S
-    )
+    large = [ScenarioEstimate(f"test_large_{n}", 10, "", True, size=size) for n, size in enumerate(SIZES * 2)]
+    workers = pack([*expected(25, 1), ScenarioEstimate("alone", 0.5, "", is_alone=True), *large], 2, START_S)
     for worker in workers:
         sizes = [entry.size for entry in worker.scenarios]
         assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
@@ -165,23 +134,23 @@ def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
     others = expected(*[100.0] * 3)
     assert [worker.duration_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
     assert {len(worker.scenarios) for worker in pack([*large, *others], 5, START_S)} == {1, 2}
-    assert critical(pack([*large, *others], 5, START_S)).duration_s == 100
+    assert plan.critical(pack([*large, *others], 5, START_S)).duration_s == 100
 
 
 def test_shared_lab_is_limited_in_size_and_has_no_idle_zone() -> None:
     workers = pack(expected(*[10.0] * 60), 60, START_S)
     assert planning.zones(workers, OPTIONS, COMMON) == 50
-    idle = WorkerPlan((ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
+    idle = WorkerPlan((ScenarioEstimate("test_swap", 0.0, f"{plan.NOT_HERE}lab-lacks"),))
     assert planning.zones((*workers[:3], idle), OPTIONS, COMMON) == 3
 
 
 def test_movable_scenarios_are_the_unshared_ones_longest_first() -> None:
     swap = [ScenarioEstimate("test_swap", 7, "", standing="swap")]
-    idle = [ScenarioEstimate("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
+    idle = [ScenarioEstimate("test_idle", 0.0, f"{plan.NOT_HERE}lab-lacks")]
     alone = [ScenarioEstimate("test_alone", 60, "", is_alone=True)]
     workers = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
-    assert [entry.scenario for entry in movable(workers)] == ["test_1", "test_2", "test_3"]
-    assert movable(workers[:0]) == ()
+    assert [entry.scenario for entry in plan.movable(workers)] == ["test_1", "test_2", "test_3"]
+    assert plan.movable(workers[:0]) == ()
 
 
 def keep(out: Path, name: str, times: Mapping[str, float] | str) -> None:
@@ -223,14 +192,12 @@ def test_shipped_durations_are_of_existing_scenarios() -> None:
         assert f"def {name.partition('[')[0]}(" in text, scenario
 
 
-def report(
-    nodeid: str, when: Any, took_s: float, worker: str, outcome: Any, ended: bool
-) -> pytest.TestReport:
+def report(nodeid: str, when: Any, took_s: float, by: str, outcome: Any, ended: bool) -> pytest.TestReport:
     properties = [(ENDED, True)] if ended and when == "teardown" else []
     record = pytest.TestReport(
         nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s, user_properties=properties
     )
-    record.worker_id = worker  # type: ignore[attr-defined]
+    record.worker_id = by  # type: ignore[attr-defined]
     return record
 
 
@@ -278,22 +245,18 @@ def test_duration_does_not_depend_on_the_verdict(outcome: str) -> None:
     assert recorder.durations({"it"}) == {"it": 22.0, START: 12.0}
 
 
-def store_plan(run: Path, workers: Sequence[WorkerPlan]) -> None:
-    planning.write(run, workers, 10.0)
-    planning.write_times(run, {"test_0": 50.0, "test_1": 35.0, "test_2": 5.0, START: 12.0})
-
-
 def test_run_ends_with_planned_and_actual_duration(tmp_path: Path) -> None:
     assert planning.compare(tmp_path, 70.0) == "took 1 min 10 s"
     assert planning.worker_of(tmp_path) == {}
-    store_plan(tmp_path, pack(expected(40, 30, 5), 2, START_S))
+    planning.write(tmp_path, pack(expected(40, 30, 5), 2, START_S), 10.0)
+    planning.write_times(tmp_path, {"test_0": 50.0, "test_1": 35.0, "test_2": 5.0, START: 12.0})
     assert planning.compare(tmp_path, 70.0) == "took 1 min 10 s, planned 50 s"
     assert planning.worker_of(tmp_path) == {"test_0": "worker 1", "test_1": "worker 2"}, "test_2 moves"
 
 
 def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
     workers = pack(
-        [*expected(40, 30, 5), ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S
+        [*expected(40, 30, 5), ScenarioEstimate("test_swap", 0.0, f"{plan.NOT_HERE}lab-lacks")], 2, START_S
     )
     lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
     assert lines[0] == "worker 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
@@ -301,19 +264,6 @@ def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
         "not here: test_swap  (lab-lacks)",
         "expected end: 55 s (15 s for the start of a lab); scenarios together: 75 s",
     ]
-
-
-@pytest.mark.parametrize(
-    ("needs", "targets"),
-    [
-        (Needs(), ""),
-        (Needs(faulted=2), "2 of 3 nodes"),
-        (Needs(components=("etcd",)), "etcd"),
-        (Needs(faulted=1, components=("etcd",)), "1 of 3 nodes, etcd"),
-    ],
-)
-def test_targets_are_counted_nodes_and_named_components(needs: Needs, targets: str) -> None:
-    assert planning.targets(needs, 3) == targets
 
 
 SLOTS = """
@@ -549,7 +499,7 @@ def test_dead_worker_does_not_block_others(tmp_path: Path) -> None:
     try:
         assert eventually(lambda: (tmp_path / "a.worker").exists(), TIMEOUT_S)
         own = throttle(tmp_path, "b")
-        own.go_on_to(Turn.ALONE)
+        own.go_on_to(plan.Turn.ALONE)
         retry = enter(own)
         assert throughout(lambda: not retry.is_set(), WAITING_S)
     finally:
@@ -583,7 +533,7 @@ def test_wait_for_a_turn_times_out(tmp_path: Path) -> None:
 def test_run_of_one_worker_does_not_wait(tmp_path: Path) -> None:
     alone = throttle(tmp_path / "none", "run", most=0)
     alone.start_scenario(lambda _line: None)
-    alone.go_on_to(Turn.ALONE)
+    alone.go_on_to(plan.Turn.ALONE)
     alone.end_scenario()
     alone.close()
     assert not (tmp_path / "none").exists()
@@ -633,7 +583,7 @@ def test_each_scenario_is_taken_once(tmp_path: Path) -> None:
 
     def take_all(_worker: int) -> list[str]:
         taken = []
-        while (retry := Retries(tmp_path).take(Turn.HALF)) is not None:
+        while (retry := Retries(tmp_path).take(plan.Turn.HALF)) is not None:
             taken.append(retry.nodeid)
         return taken
 
@@ -644,34 +594,34 @@ def test_each_scenario_is_taken_once(tmp_path: Path) -> None:
 
 def test_second_retry_waits_until_scenarios_run_alone(tmp_path: Path) -> None:
     retries = Retries(tmp_path / "sharing")
-    assert retries.take(Turn.ALONE) is None
+    assert retries.take(plan.Turn.ALONE) is None
     second, first = Retry("second", 2), Retry("first", 1)
     retries.add(second)
     retries.add(first)
-    assert retries.take(Turn.HALF) == first
-    assert retries.take(Turn.HALF) is None
-    assert retries.take(Turn.ALONE) == second
+    assert retries.take(plan.Turn.HALF) == first
+    assert retries.take(plan.Turn.HALF) is None
+    assert retries.take(plan.Turn.ALONE) == second
 
 
 def test_longest_retry_is_taken_first(tmp_path: Path) -> None:
     retries = Retries(tmp_path)
     for nodeid, duration_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
         retries.add(Retry(nodeid, 1, duration_s))
-    taken = [retry.nodeid for _ in range(3) if (retry := retries.take(Turn.HALF))]
+    taken = [retry.nodeid for _ in range(3) if (retry := retries.take(plan.Turn.HALF))]
     assert taken == ["long", "middle", "short"]
 
 
 def test_turn_is_reached_when_no_live_worker_is_in_an_earlier_one(tmp_path: Path) -> None:
     first, second = (Throttle(tmp_path, name, 2) for name in "ab")
-    first.go_on_to(Turn.HALF)
-    second.go_on_to(Turn.QUEUE)
-    assert not first.is_reached_by_all(Turn.HALF)
-    second.go_on_to(Turn.HALF)
-    assert first.is_reached_by_all(Turn.HALF)
-    assert not first.is_reached_by_all(Turn.ALONE)
+    first.go_on_to(plan.Turn.HALF)
+    second.go_on_to(plan.Turn.QUEUE)
+    assert not first.is_reached_by_all(plan.Turn.HALF)
+    second.go_on_to(plan.Turn.HALF)
+    assert first.is_reached_by_all(plan.Turn.HALF)
+    assert not first.is_reached_by_all(plan.Turn.ALONE)
     second.close()
-    first.go_on_to(Turn.ALONE)
-    assert first.is_reached_by_all(Turn.ALONE)
+    first.go_on_to(plan.Turn.ALONE)
+    assert first.is_reached_by_all(plan.Turn.ALONE)
 
 
 ZONES = ("zone-a", "zone-b")
@@ -776,12 +726,6 @@ def test_last_worker_keeps_the_logs_and_ends_the_lab(run: Run) -> None:
     assert (first.calls, second.calls) == (["closed"], ["logs to labs", "closed", "down"])
 
 
-def test_no_files_of_the_shared_lab_are_left(run: Run) -> None:
-    run.lease()
-    remove_locks(run.folder / "labs")
-    assert list((run.folder / "labs").iterdir()) == []
-
-
 def test_watch_latency_of_a_shared_lab_is_measured_once(run: Run) -> None:
     zones = [run.lease()[0] for _ in ZONES]
     assert [run.shared().watch_latency_s(cast(LabHandle, zone)) for zone in zones] == [0.03] * len(ZONES)
@@ -877,12 +821,8 @@ def test_coverage_is_counted() -> None:
     assert lines[1].split() == ["a.b", "process", "judged", "judged"]
     assert lines[2].split() == ["a.c", "process", "planned", "planned"]
     assert "3 claims: 2 judged, 1 planned" in lines
-    assert [line.split() for line in lines[-4:]] == [
-        ["document", "page", "claims", "judged"],
-        ["nodes", "v1.18", "1", "0"],
-        ["nodes", "v1.28", "1", "1"],
-        ["restart", "v1.37", "1", "1"],
-    ]
+    rows = [" ".join(line.split()) for line in lines[-4:]]
+    assert rows == ["document page claims judged", "nodes v1.18 1 0", "nodes v1.28 1 1", "restart v1.37 1 1"]
 
 
 def test_readme_counts_the_scenarios_and_claims_of_the_fast_profile() -> None:

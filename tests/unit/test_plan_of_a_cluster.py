@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nodeproof import cli
 from nodeproof.existing.marks import Mark
 from nodeproof.model.pattern import Json
+from tests.unit.in_process import Call
 from tests.unit.own_cluster import JsonHandler, serving
 from tests.unit.test_impact import member, pod
 from tests.unit.test_inventory import UID
@@ -57,19 +57,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         yield cluster
 
 
-def test_faults_with_the_same_effect_are_one_entry(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(PLAN) == 0
-    assert capsys.readouterr().out.splitlines()[:3] == [
-        NAME,
-        "  partition, unit-down: can be injected",
-        "    pods: default/web-1",
-    ]
+def test_faults_with_the_same_effect_are_one_entry(cluster: Cluster, call: Call) -> None:
+    lines = call(*PLAN).out.splitlines()
+    assert lines[:3] == [NAME, "  partition, unit-down: can be injected", "    pods: default/web-1"]
 
 
-def test_eviction_is_a_dry_run_by_query_and_body(cluster: Cluster) -> None:
-    assert cli.main(PLAN) == 0
+def test_eviction_is_a_dry_run_by_query_and_body(cluster: Cluster, call: Call) -> None:
+    assert call(*PLAN).status == 0
     ((path, body),) = cluster.writes
     assert path == "/api/v1/namespaces/default/pods/web-1/eviction?dryRun=All"
     assert body["deleteOptions"] == {"dryRun": ["All"]}
@@ -77,58 +71,40 @@ def test_eviction_is_a_dry_run_by_query_and_body(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [
-        (429, "it would violate the budget"),
-        (500, "more than one budget"),
-        (403, "denied by a webhook"),
-        (400, "denied, too"),
-    ],
+    [(429, "over the budget"), (500, "two budgets"), (403, "denied by a webhook"), (400, "denied, too")],
 )
-def test_refused_eviction_is_a_reason(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], status: int, message: str
-) -> None:
+def test_refused_eviction_is_a_reason(cluster: Cluster, call: Call, status: int, message: str) -> None:
     cluster.status, cluster.message = status, message
-    assert cli.main(PLAN) == 2
-    output = capsys.readouterr()
+    output = call(*PLAN)
     assert f"refused: the API server refuses to evict default/web-1: HTTP {status}: {message}" in output.out
-    assert "2 of 2 allowed faults refused" in output.err
+    assert "2 of 2 allowed faults refused" in output.refusal
 
 
-def test_missing_right_is_a_problem_and_no_reason(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_right_is_a_problem_and_no_reason(cluster: Cluster, call: Call) -> None:
     cluster.status, cluster.message = 403, 'User "u" cannot create resource "pods/eviction"'
-    assert cli.main(PLAN) == 2
-    output = capsys.readouterr()
+    output = call(*PLAN)
     assert output.out == ""
-    assert "create on pods/eviction" in output.err
+    assert "create on pods/eviction" in output.refusal
 
 
-def test_pod_that_ended_meanwhile_refuses_nothing(cluster: Cluster) -> None:
+def test_pod_that_ended_meanwhile_refuses_nothing(cluster: Cluster, call: Call) -> None:
     cluster.status = 404
-    assert cli.main(PLAN) == 0
+    assert call(*PLAN).status == 0
 
 
-def test_unreachable_machine_refuses_every_fault_with_ssh(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_silent_machine_refuses_every_fault_with_ssh(cluster: Cluster, call: Call, tmp_path: Path) -> None:
     inventory = tmp_path / "cluster.yaml"
-    inventory.write_text(
-        inventory.read_text().replace("ssh:\n  config: config", "ssh:\n  config: ssh_config")
-    )
+    inventory.write_text(inventory.read_text().replace("  config: config", "  config: ssh_config"))
     (tmp_path / "ssh_config").write_text("ProxyCommand false\n")
-    assert cli.main([*PLAN, "--ssh"]) == 2
-    output = capsys.readouterr()
+    output = call(*PLAN, "--ssh")
     assert "refused: its machine does not answer as root over SSH" in output.out
-    assert "2 of 2 allowed faults refused" in output.err
+    assert "2 of 2 allowed faults refused" in output.refusal
 
 
-def test_ssh_without_an_inventory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["plan", "--ssh"]) == 2
-    assert "--ssh needs --cluster" in capsys.readouterr().err
+def test_ssh_without_an_inventory_is_refused(call: Call) -> None:
+    assert "--ssh needs --cluster" in call("plan", "--ssh").refusal
 
 
-def test_options_of_a_run_are_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*PLAN, "-n", "3"]) == 2
-    assert "unknown with --cluster: -n 3" in capsys.readouterr().err
+def test_options_of_a_run_are_refused(cluster: Cluster, call: Call) -> None:
+    assert "unknown with --cluster: -n 3" in call(*PLAN, "-n", "3").refusal
     assert cluster.writes == []

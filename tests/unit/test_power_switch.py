@@ -115,9 +115,7 @@ def test_other_faults_need_no_switch_host(power_site: Site) -> None:
     assert power_site.left() == []
 
 
-def test_unreachable_switch_host_refuses_to_be_armed_but_blocks_no_healing(
-    power_site: Site, hosts: Hosts, tmp_path: Path
-) -> None:
+def test_unreachable_switch_host_blocks_no_healing(power_site: Site, hosts: Hosts, tmp_path: Path) -> None:
     with site(hosts, tmp_path, "") as unknown:
         with pytest.raises(MachineError, match=r"jump: ssh: .*Host key verification failed"):
             unknown.switch.arm(FAULT.to_json(), LONG_S)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from io import StringIO
@@ -21,18 +20,9 @@ from nodeproof import proc
 from nodeproof.faults.partition import Partition
 from nodeproof.model.problem import Problem
 from nodeproof.report import tables
+from nodeproof.session import progress as live
 from nodeproof.session.judging import LABEL, RERUN
-from nodeproof.session.progress import (
-    FOLDER,
-    LiveDisplay,
-    Notifier,
-    Progress,
-    ProgressReader,
-    ProgressWriter,
-    ScenarioLog,
-    row,
-    total,
-)
+from nodeproof.session.progress import FOLDER, Progress
 
 # The live view of a run: combined progress of processes, and rows of the workers.
 
@@ -41,11 +31,8 @@ FIRST, SECOND = "a/test_x.py::test_first", "a/test_x.py::test_second"
 
 
 def test_reader_has_the_last_message_of_each_process(tmp_path: Path) -> None:
-    one, other, reader = (
-        ProgressWriter(tmp_path, "gw0"),
-        ProgressWriter(tmp_path, "gw1"),
-        ProgressReader(tmp_path),
-    )
+    one, other = (live.ProgressWriter(tmp_path, name) for name in ("gw0", "gw1"))
+    reader = live.ProgressReader(tmp_path)
     one.began(FIRST)
     other.began(SECOND)
     with one.step("partition on node-1"):
@@ -65,7 +52,7 @@ def test_reader_has_the_last_message_of_each_process(tmp_path: Path) -> None:
 
 
 def test_incomplete_line_is_left_for_the_next_read(tmp_path: Path) -> None:
-    reader, path = ProgressReader(tmp_path), tmp_path / FOLDER / "gw0.jsonl"
+    reader, path = live.ProgressReader(tmp_path), tmp_path / FOLDER / "gw0.jsonl"
     path.parent.mkdir()
     path.write_text('{"message": "one"}\n{"message": "t')
     assert list(reader.read()) == ["one"]
@@ -75,7 +62,7 @@ def test_incomplete_line_is_left_for_the_next_read(tmp_path: Path) -> None:
 
 
 def test_writing_progress_stops_once_the_folder_is_removed(tmp_path: Path) -> None:
-    writer = ProgressWriter(tmp_path, "gw0")
+    writer = live.ProgressWriter(tmp_path, "gw0")
     assert writer.say("first")
     shutil.rmtree(tmp_path / FOLDER)
     assert not writer.say("second")
@@ -104,7 +91,7 @@ DETAILS = (f"unproven: host-too-loaded 4 s {FIRST} (retried)", f"unproven: lab-l
 RESULTS = (f"unproven: scaled 2 s {SECOND}", f"conforms 4 s {FIRST} (retried)")
 
 
-def printed_lines(log: ScenarioLog, out: StringIO) -> tuple[str, ...]:
+def printed_lines(log: live.ScenarioLog, out: StringIO) -> tuple[str, ...]:
     """Report the scenarios, and return the lines."""
     for report in REPORTS:
         log.pytest_runtest_logreport(report)
@@ -113,28 +100,28 @@ def printed_lines(log: ScenarioLog, out: StringIO) -> tuple[str, ...]:
 
 def test_log_has_one_line_per_scenario_and_omits_skipped_ones() -> None:
     out = StringIO()
-    assert printed_lines(ScenarioLog(out), out) == RESULTS
+    assert printed_lines(live.ScenarioLog(out), out) == RESULTS
 
 
 def test_display_shows_retried_and_skipped_scenarios_too() -> None:
     out = StringIO()
     console = Console(file=out, soft_wrap=True)
-    assert printed_lines(LiveDisplay(console), out) == DETAILS + RESULTS
+    assert printed_lines(live.LiveDisplay(console), out) == DETAILS + RESULTS
 
 
 def test_row_shows_elapsed_planned_and_remaining_time() -> None:
     progress = Progress(FIRST, 10.0, "wait for it", 35.0)
-    assert row("gw0", progress, 60.0, 22.0) == ("gw0", "12/60 s", "test_first", "≤ 13 s", "wait for it")
-    assert row("gw0", progress, 0.0, 40.0) == ("gw0", "30 s", "test_first", "", "wait for it")
+    assert live.row("gw0", progress, 60.0, 22.0) == ("gw0", "12/60 s", "test_first", "≤ 13 s", "wait for it")
+    assert live.row("gw0", progress, 0.0, 40.0) == ("gw0", "30 s", "test_first", "", "wait for it")
 
 
 def test_time_left_counts_what_is_planned_and_unfinished() -> None:
     planned_s = {FIRST: 60.0, SECOND: 120.0, "a/test_x.py::test_third": 180.0}
     workers = [Progress(SECOND, since_t=10.0), Progress("a/test_x.py::test_third", since_t=30.0)]
-    assert total(planned_s, {FIRST}, workers, 40.0) == "1 of 3 scenarios, about 3 min left"
-    assert total(planned_s, {FIRST}, workers[:1], 130.0) == "1 of 3 scenarios, about 3 min left"
-    assert total(planned_s, [*planned_s][:2], [], 40.0) == "2 of 3 scenarios, about 3 min left"
-    assert total(planned_s, planned_s, [], 40.0) == ""
+    assert live.total(planned_s, {FIRST}, workers, 40.0) == "1 of 3 scenarios, about 3 min left"
+    assert live.total(planned_s, {FIRST}, workers[:1], 130.0) == "1 of 3 scenarios, about 3 min left"
+    assert live.total(planned_s, [*planned_s][:2], [], 40.0) == "2 of 3 scenarios, about 3 min left"
+    assert live.total(planned_s, planned_s, [], 40.0) == ""
 
 
 def test_session_without_a_run_leaves_other_folders_alone(
@@ -142,7 +129,7 @@ def test_session_without_a_run_leaves_other_folders_alone(
 ) -> None:
     (tmp_path / FOLDER).mkdir()
     monkeypatch.chdir(tmp_path)
-    display = LiveDisplay(Console(file=StringIO()))
+    display = live.LiveDisplay(Console(file=StringIO()))
     request.config.pluginmanager.register(display)
     display.pytest_sessionfinish(request.session)
     assert (tmp_path / FOLDER).exists()
@@ -214,15 +201,8 @@ def output(folder: Path, *arguments: str) -> Output:
     (folder / "helper.py").write_text(HELPER)
     (folder / "test_it.py").write_text(SCENARIOS)
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -ra\npythonpath = .\n")
-    argv = (
-        sys.executable,
-        "-m",
-        "nodeproof.cli",
-        *arguments[:-1],
-        "run",
-        "--no-site",
-        *arguments[-1].split(),
-    )
+    *first, options = arguments
+    argv = (sys.executable, "-m", "nodeproof.cli", *first, "run", "--no-site", *options.split())
     process = proc.run((*argv, "test_it.py"), timeout_s=TIMEOUT_S, cwd=folder, check=False)
     assert process.status == 3, process
     return Output(process.stderr + process.stdout, (folder / "reports" / "out" / "latest").resolve())
@@ -304,7 +284,7 @@ def test_it(judge):
 
 def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
     path, messages = tmp_path / "events.jsonl", list[str]()
-    notifier = Notifier(f"tee -a {path}", "night-1", messages.append)
+    notifier = live.Notifier(f"tee -a {path}", "night-1", messages.append)
     notifier.send("begin", lab="process")
     notifier.scenario = "test_a.py::test_a"
     fault = Partition("node-1")
@@ -312,11 +292,8 @@ def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
     notifier.send_fault("unhealed", fault)
     notifier.close()
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(event["event"], event["run"]) for event in events] == [
-        ("begin", "night-1"),
-        ("inject", "night-1"),
-        ("heal", "night-1"),
-    ]
+    assert [event["event"] for event in events] == ["begin", "inject", "heal"]
+    assert {event["run"] for event in events} == {"night-1"}
     assert events[1]["fault"] == dict(fault.to_json())
     assert (events[2]["step"], events[2]["scenario"]) == ("unhealed", "test_a.py::test_a")
     assert messages == []
@@ -325,7 +302,7 @@ def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
 def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 1.0)
     path = tmp_path / "pid"
-    notifier = Notifier(f"sh -c 'echo $$ >{path}; exec sleep 60'", "night-1", lambda _line: None)
+    notifier = live.Notifier(f"sh -c 'echo $$ >{path}; exec sleep 60'", "night-1", lambda _line: None)
     notifier.send("begin")
     notifier.close()
     with pytest.raises(ProcessLookupError):
@@ -336,7 +313,7 @@ def test_hanging_command_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_arguments_of_the_command_are_not_printed(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", 0.5)
     messages: list[str] = []
-    notifier = Notifier(f"{program} 'Authorization: Basic kept' -x", "night-1", messages.append)
+    notifier = live.Notifier(f"{program} 'Authorization: Basic kept' -x", "night-1", messages.append)
     notifier.send("begin")
     notifier.close()
     assert len(messages) == 1
@@ -357,7 +334,7 @@ def test_command_that_fails_or_hangs_is_reported_in_one_line(
 ) -> None:
     monkeypatch.setattr("nodeproof.session.progress.NOTIFY_TIMEOUT_S", timeout_s)
     messages: list[str] = []
-    notifier = Notifier(command, "night-1", messages.append)
+    notifier = live.Notifier(command, "night-1", messages.append)
     for _number in range(20):
         notifier.send("inject")
     began_t = time.monotonic()
@@ -370,13 +347,7 @@ def test_command_that_fails_or_hangs_is_reported_in_one_line(
 
 def test_unmatched_quote_is_refused() -> None:
     with pytest.raises(Problem, match="--notify"):
-        Notifier("curl 'x", "night-1", print)
-
-
-def test_no_thread_without_a_command() -> None:
-    before = threading.active_count()
-    Notifier("", "night-1", print).close()
-    assert threading.active_count() == before
+        live.Notifier("curl 'x", "night-1", print)
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

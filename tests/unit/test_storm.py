@@ -19,47 +19,19 @@ from nodeproof import proc
 from nodeproof.checks import invariants
 from nodeproof.checks.judge import judge
 from nodeproof.checks.storm_coverage import coverage
+from nodeproof.model import schedule as schedules
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.model.schedule import (
-    ATTEMPTS,
-    CHANGES,
-    FIRST,
-    KINDS,
-    POSSIBLE,
-    TAINT_KEY,
-    Combination,
-    Expected,
-    Judge,
-    Schedule,
-    Shrunk,
-    Step,
-    Steps,
-    Trial,
-    expected_end_s,
-    generate,
-    shrink,
-    subset,
-)
+from nodeproof.model.schedule import FIRST, POSSIBLE, Combination, Schedule, Step, Steps, Trial
 from nodeproof.model.verdict import Outcome, Verdict
 from nodeproof.report import digest
 from nodeproof.report.rundir import write_json
-from nodeproof.session.storm import (
-    COVERAGE,
-    FILE,
-    Deviation,
-    coverage_summary,
-    guesses,
-    read_coverage,
-    read_deviation,
-    repeat,
-    scenario_text,
-    shrink_deviation,
-)
+from nodeproof.session import storm as storms
+from nodeproof.session.storm import guesses
 from tests.unit.histories import (
     GRACE_S,
     NAMESPACE,
@@ -81,27 +53,25 @@ from tests.unit.synthetic_runs import CONFORMS, CUT, DEVIATES, TAINT, tell
 FEW = {"seed": 3, "steps": [{"fault": "partition", "target": 1, "duration_s": 2.0}]}
 
 
-def random_schedule(seed: int = 1, duration_s: float = 300.0) -> Schedule:
-    return generate(seed, duration_s, nodes=4, grace_s=12.0, toleration_s=6)
+HALF = frozenset(sorted(POSSIBLE)[::2])
 
 
-def test_same_seed_gives_the_same_schedule() -> None:
-    assert random_schedule(7) == random_schedule(7) != random_schedule(8)
+def covering(
+    seed: int, met: set[Combination] | frozenset[Combination] = frozenset(), duration_s: float = 600.0
+) -> Schedule:
+    return schedules.generate(seed, duration_s, nodes=4, grace_s=GRACE_S, toleration_s=6, coverage=met)
 
 
-@given(st.integers(0, 10_000))
-def test_every_anchor_is_of_an_earlier_step(seed: int) -> None:
-    steps = random_schedule(seed).steps
-    assert steps[0].anchor == FIRST
-    assert all(step.of < number for number, step in enumerate(steps) if number)
+def test_seeds_differ_in_their_schedules() -> None:
+    assert covering(7) != covering(8)
 
 
-def test_hours_of_storm_have_every_kind_of_fault_and_none_too_often() -> None:
-    steps = random_schedule(duration_s=4 * 3600.0).steps
+@pytest.mark.parametrize("met", [frozenset[Combination](), HALF], ids=["no coverage", "half"])
+def test_hours_of_storm_have_every_kind_of_fault_and_none_too_often(met: frozenset[Combination]) -> None:
+    steps = covering(1, met, 4 * 3600.0).steps
     kinds = [step.kind for step in steps]
-    assert all(kind in kinds for kind in KINDS)
-    assert all(kinds.count(kind) < len(kinds) / 5 for kind in KINDS)
-    assert {step.change for step in steps} == {*CHANGES}
+    assert all(0 < kinds.count(kind) < len(kinds) / 5 for kind in schedules.KINDS)
+    assert {step.change for step in steps} == {*schedules.CHANGES}
 
 
 @pytest.mark.parametrize(
@@ -139,20 +109,13 @@ def test_missing_node_is_refused() -> None:
 # Coverage of a storm: what its faults met, and schedules that prefer what earlier storms did not meet.
 
 
-TAINT_STEP = Step("taint", 0, arguments={"key": TAINT_KEY, "effect": "NoExecute"})
-HALF = frozenset(sorted(POSSIBLE)[::2])
+TAINT_STEP = Step("taint", 0, arguments={"key": schedules.TAINT_KEY, "effect": "NoExecute"})
 combinations = st.sets(st.sampled_from(sorted(POSSIBLE)))
-
-
-def covering(
-    seed: int, met: set[Combination] | frozenset[Combination] = frozenset(), duration_s: float = 600.0
-) -> Schedule:
-    return generate(seed, duration_s, nodes=4, grace_s=GRACE_S, toleration_s=6, coverage=met)
 
 
 def expected(schedule: Schedule) -> set[Combination]:
     """Return what a schedule is expected to meet."""
-    expectation, met = Expected(GRACE_S), set[Combination]()
+    expectation, met = schedules.Expected(GRACE_S), set[Combination]()
     for step in schedule.steps:
         met |= expectation.combinations(step)
         expectation.add(step)
@@ -160,9 +123,7 @@ def expected(schedule: Schedule) -> set[Combination]:
 
 
 @given(st.integers(0, 10_000), combinations)
-def test_same_seed_and_coverage_give_the_same_schedule_which_stores_it(
-    seed: int, met: set[Combination]
-) -> None:
+def test_seed_and_coverage_give_one_schedule_which_stores_it(seed: int, met: set[Combination]) -> None:
     schedule = covering(seed, met)
     assert schedule == covering(seed, met)
     assert set(schedule.coverage) == met
@@ -196,15 +157,12 @@ def test_coverage_leaves_as_many_pauses() -> None:
     assert 0.9 * plain < preferred < 1.1 * plain
 
 
-def test_coverage_makes_no_kind_of_fault_too_frequent() -> None:
-    kinds = [step.kind for step in covering(5, HALF, 4 * 3600.0).steps]
-    assert all(kinds.count(kind) < len(kinds) / 5 for kind in kinds)
-
-
-def inject(story: Story, t: float, name: str, node: str, **arguments: Json) -> Story:
-    """Record the injection of a fault that stays."""
-    for step_t, step in ((t, "injecting"), (t + 0.1, "injected")):
-        fault = {"fault": name, **arguments}
+def inject(story: Story, t: float, name: str, node: str, to_t: float | None = None, **fields: Json) -> Story:
+    """Record the injection of a fault, and its healing at `to_t`; otherwise it stays."""
+    steps = [(t, "injecting"), (t + 0.1, "injected")]
+    steps += [] if to_t is None else [(to_t, "healing"), (to_t, "healed")]
+    for step_t, step in steps:
+        fault = {"fault": name, **fields}
         story.say(step_t, "fault", id=f"{name}-{t}", fault=fault, node=node, step=step)
     return story
 
@@ -214,24 +172,17 @@ def test_fault_of_a_quiet_cluster() -> None:
     assert coverage([Step("partition", 0)], story.history()) == {("partition", "quiet")}
 
 
-@pytest.mark.parametrize(
-    ("ready", "node", "state"),
-    [
-        ("True", NODE, "target lost"),
-        ("Unknown", NODE, "target unknown"),
-        ("True", OTHER, "other node lost"),
-        ("Unknown", OTHER, "other node unknown"),
-    ],
-)
-def test_taint_meets_the_state_of_a_lost_node(ready: str, node: str, state: str) -> None:
+@pytest.mark.parametrize(("ready", "state"), [("True", "lost"), ("Unknown", "unknown")])
+@pytest.mark.parametrize(("node", "role"), [(NODE, "target"), (OTHER, "other node")])
+def test_taint_meets_the_state_of_a_lost_node(ready: str, state: str, node: str, role: str) -> None:
     story = inject(Story(), 10.0, "freeze", node).condition(20.0, ready, node=node)
     inject(story, 30.0, "taint", "control-plane", on=NODE)
     met = coverage([Step("freeze", 0), TAINT_STEP], story.history())
-    assert met == {("freeze", "quiet"), ("taint NoExecute", state)}
+    assert met == {("freeze", "quiet"), ("taint NoExecute", f"{role} {state}")}
 
 
 def test_fault_meets_a_taint_of_its_node_and_a_stopped_component() -> None:
-    story = inject(Story(), 10.0, "power-off", "kube-scheduler").taint(11.0, key=TAINT_KEY)
+    story = inject(Story(), 10.0, "power-off", "kube-scheduler").taint(11.0, key=schedules.TAINT_KEY)
     inject(story, 12.0, "link-down", NODE)
     assert coverage([Step("power_off", "kube-scheduler"), Step("link_down", 0)], story.history()) == {
         ("power_off component", "quiet"),
@@ -244,51 +195,57 @@ def stored(run: Path, met: list[Combination], earlier: tuple[Combination, ...] =
     """Return the folder of a storm's run with this coverage."""
     folder = run / "scenarios" / "storm"
     folder.mkdir(parents=True)
-    write_json(folder / FILE, Schedule(3, (TAINT_STEP,), earlier).to_json())
-    write_json(folder / COVERAGE, met)
+    write_json(folder / storms.FILE, Schedule(3, (TAINT_STEP,), earlier).to_json())
+    write_json(folder / storms.COVERAGE, met)
     return run
 
 
 def test_coverage_of_runs_is_the_union(tmp_path: Path) -> None:
     first, second, third = sorted(POSSIBLE)[:3]
     runs = [stored(tmp_path / "a", [first, second]), stored(tmp_path / "b", [second, third])]
-    assert read_coverage(runs) == {first, second, third}
+    assert storms.read_coverage(runs) == {first, second, third}
 
 
 def test_summary_counts_what_earlier_storms_did_not_meet(tmp_path: Path) -> None:
     first, second, third = sorted(POSSIBLE)[:3]
     run = stored(tmp_path, [first, second], (second, third))
-    assert f"2 of {len(POSSIBLE)} combinations" in coverage_summary(run)
-    assert "1 of them new" in coverage_summary(run)
+    assert f"2 of {len(POSSIBLE)} combinations" in storms.coverage_summary(run)
+    assert "1 of them new" in storms.coverage_summary(run)
 
 
 def test_run_without_coverage_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="no coverage of a storm"):
-        read_coverage([tmp_path])
+        storms.read_coverage([tmp_path])
 
 
 @pytest.mark.parametrize("content", [{}, ["freeze"], [["freeze"]], [["freeze", 3]]])
 def test_malformed_coverage_is_refused_with_its_file(tmp_path: Path, content: Json) -> None:
     run = stored(tmp_path, content)
     with pytest.raises(Problem, match="list of pairs") as refusal:
-        read_coverage([run])
-    assert COVERAGE in str(refusal.value)
+        storms.read_coverage([run])
+    assert storms.COVERAGE in str(refusal.value)
 
 
 # Invariants of a storm, judged on short stories.
 
 
+MANAGER = "kube-controller-manager"
 MARK = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
 
 
-def evicted(story: Story, t: float, toleration_s: float | None = TOLERATION_S) -> Story:
-    """Let the taint manager delete the pod; it tolerates the taint unreachable for ever if None."""
+def tolerating(story: Story, toleration_s: float | None) -> Json:
+    """Return the pod with a toleration of the taint unreachable for so long (s), or for ever."""
     pod = story.object("pods", NAMESPACE, POD)
     seconds = {} if toleration_s is None else {"tolerationSeconds": toleration_s}
     pod["spec"]["tolerations"] = [{"key": UNREACHABLE, "operator": "Exists", **seconds}]
+    return pod
+
+
+def evicted(story: Story, t: float, toleration_s: float | None = TOLERATION_S) -> Story:
+    """Let the taint manager delete the pod, which tolerates the taint for so long."""
+    pod = tolerating(story, toleration_s)
     pod["status"]["conditions"] = [MARK]
-    story.change(t - 0.01, "pods", NAMESPACE, POD, pod)
-    return story.evict(t)
+    return story.change(t - 0.01, "pods", NAMESPACE, POD, pod).evict(t)
 
 
 def tainted(taint_t: float = 30.0) -> Story:
@@ -323,9 +280,7 @@ def test_storm_without_a_lost_node_proves_nothing_about_silence() -> None:
         (45.0, None, "deviates"),
     ],
 )
-def test_pod_is_evicted_when_its_toleration_is_over(
-    evicted_t: float, toleration_s: float | None, label: str
-) -> None:
+def test_pod_is_evicted_when_it_is_due(evicted_t: float, toleration_s: float | None, label: str) -> None:
     story = evicted(tainted(), evicted_t, toleration_s).fence(60.0)
     assert_verdict(run(invariants.evicted_when_due(), story), label, POD)
 
@@ -364,32 +319,31 @@ def test_pod_is_not_bound_to_a_closed_node(bound_t: float, label: str, is_cordon
     assert_verdict(run(invariants.bound_to_open_nodes(), story.bind(bound_t).fence(60.0)), label, NODE)
 
 
+def bindings_under_load(*stall_times: int, taint_t: float | None = None) -> Verdict:
+    """Judge bindings at 10, 40 and 70 s, with stalls at these times."""
+    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third").bind(10.0, "first")
+    if taint_t is not None:
+        story.taint(taint_t, effect="NoSchedule")
+    story.bind(40.0, "second").bind(70.0, "third")
+    for t in range(1, 90):
+        story.say(float(t), "stall", late_s=1.2 if t in stall_times else 0.0)
+    return judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
+
+
 @pytest.mark.parametrize(("stall_t", "pod"), [(10, "pod second"), (40, "pod third"), (70, "pod second")])
 def test_certain_violation_does_not_depend_on_load_at_other_times(stall_t: int, pod: str) -> None:
-    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
-    story = story.bind(10.0, "first").taint(20.0, effect="NoSchedule")
-    story = story.bind(40.0, "second").bind(70.0, "third")
-    for t in range(1, 90):
-        story.say(float(t), "stall", late_s=1.2 if t == stall_t else 0.0)
-    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
-    assert_verdict(verdict, "deviates", pod)
+    assert_verdict(bindings_under_load(stall_t, taint_t=20.0), "deviates", pod)
 
 
 @pytest.mark.parametrize(
-    ("stall_times", "label", "word"),
+    ("stalls", "label", "words"),
     [
-        ((40,), "conforms", "held on 2 occasions"),
-        ((40,), "conforms", "left out because of load: 1"),
-        ((40, 70), "unproven: host-too-loaded", "held on 3 occasions"),
+        ((40,), "conforms", ("held on 2 occasions", "left out because of load: 1")),
+        ((40, 70), "unproven: host-too-loaded", ("held on 3 occasions",)),
     ],
 )
-def test_occasions_under_load_prove_nothing(stall_times: Sequence[int], label: str, word: str) -> None:
-    story = Story().pod(1.0, "first").pod(1.0, "second").pod(1.0, "third")
-    story = story.bind(10.0, "first").bind(40.0, "second").bind(70.0, "third")
-    for t in range(1, 90):
-        story.say(float(t), "stall", late_s=1.2 if t in stall_times else 0.0)
-    verdict = judge(CLAIM, invariants.bound_to_open_nodes(), story.fence(90.0).history(), configuration())
-    assert_verdict(verdict, label, word)
+def test_occasions_under_load_prove_nothing(stalls: Sequence[int], label: str, words: Sequence[str]) -> None:
+    assert_verdict(bindings_under_load(*stalls), label, *words)
 
 
 def test_violation_under_load_is_uncertain() -> None:
@@ -450,31 +404,14 @@ def test_taint_that_a_ready_node_keeps_deviates() -> None:
 
 
 def test_stopped_controller_manager_owes_no_taints() -> None:
-    story = stopped_manager(Story(), 29.0, 31.0).condition(30.0, "Unknown").fence(60.0)
+    story = inject(Story(), 29.0, "power-off", MANAGER, 31.0).condition(30.0, "Unknown").fence(60.0)
     assert_verdict(run(invariants.taints_follow_ready(), story), "unproven: no-anchor")
 
 
-def stopped_manager(story: Story, since_t: float, until_t: float) -> Story:
-    fault = {"fault": "power-off", "node": "kube-controller-manager"}
-    for t, step in ((since_t, "injecting"), (since_t + 0.1, "injected"), (until_t, "healed")):
-        story.say(t, "fault", id="off", fault=fault, node=fault["node"], step=step)
-    return story
-
-
-def cut_off(story: Story, since_t: float, until_t: float) -> Story:
-    fault = {"fault": "partition", "node": NODE}
-    for t, step in ((since_t, "injected"), (until_t, "healing")):
-        story.say(t, "fault", id="lost", fault=fault, node=NODE, step=step)
-    return story
-
-
 def tolerant(toleration_s: float | None) -> Story:
-    """Return a story of a pod that tolerates the taint unreachable for so long, or for ever."""
+    """Return a story of a pod that tolerates the taint for so long."""
     story = Story().pod(1.0)
-    pod = story.object("pods", NAMESPACE, POD)
-    seconds = {} if toleration_s is None else {"tolerationSeconds": toleration_s}
-    pod["spec"]["tolerations"] = [{"key": UNREACHABLE, "operator": "Exists", **seconds}]
-    return story.change(1.05, "pods", NAMESPACE, POD, pod).bind(1.1)
+    return story.change(1.05, "pods", NAMESPACE, POD, tolerating(story, toleration_s)).bind(1.1)
 
 
 @pytest.mark.parametrize(
@@ -487,9 +424,7 @@ def tolerant(toleration_s: float | None) -> Story:
         (None, None, "unproven: no-anchor"),
     ],
 )
-def test_pod_is_evicted_once_its_toleration_is_over(
-    toleration_s: float | None, evicted_s: float | None, label: str
-) -> None:
+def test_pod_is_evicted_in_time(toleration_s: float | None, evicted_s: float | None, label: str) -> None:
     story = tolerant(toleration_s).taint(30.0)
     if evicted_s is not None:
         story.evict(30.0 + evicted_s)
@@ -498,7 +433,7 @@ def test_pod_is_evicted_once_its_toleration_is_over(
 
 @pytest.mark.parametrize(("evicted_t", "label"), [(46.2, "conforms"), (55.0, "deviates")])
 def test_restarted_controller_manager_measures_the_toleration_again(evicted_t: float, label: str) -> None:
-    story = stopped_manager(tolerant(6.0).taint(30.0), 33.0, 35.0)
+    story = inject(tolerant(6.0).taint(30.0), 33.0, "power-off", MANAGER, 35.0)
     assert_verdict(run(invariants.evicted_in_time(), story.evict(evicted_t).fence(60.0)), label)
 
 
@@ -512,7 +447,7 @@ def test_taint_that_goes_before_the_toleration_is_over_is_no_occasion() -> None:
     [(30.5, "conforms"), (40.0, "deviates"), (55.0, "conforms"), (29.0, "unproven: no-anchor")],
 )
 def test_pod_of_a_lost_node_is_not_removed(removed_t: float, label: str) -> None:
-    story = cut_off(Story().pod(1.0).bind(1.1).evict(25.0), 30.0, 50.0)
+    story = inject(Story().pod(1.0).bind(1.1).evict(25.0), 29.9, "partition", NODE, 50.0)
     story.remove(removed_t, "pods", NAMESPACE, POD)
     assert_verdict(run(invariants.removed_by_kubelet(), story.fence(60.0)), label)
 
@@ -557,9 +492,7 @@ def endpoint(story: Story, t: float, *, ready: bool) -> Story:
 
 @pytest.mark.parametrize(("changed_t", "label"), [(31.0, "conforms"), (45.0, "deviates"), (None, "deviates")])
 @pytest.mark.parametrize("is_terminating", [True, False])
-def test_endpoint_of_a_pod_that_does_not_serve_is_not_ready(
-    changed_t: float | None, label: str, is_terminating: bool
-) -> None:
+def test_idle_pod_has_no_ready_endpoint(changed_t: float | None, label: str, is_terminating: bool) -> None:
     story = with_service()
     story = story.evict(30.0, "a") if is_terminating else member(story, 30.0, "a", "False")
     if changed_t is not None:
@@ -575,9 +508,8 @@ def test_endpoint_of_a_pod_that_recovers_is_ready(ready_t: float, label: str) ->
 
 
 def test_endpoint_that_goes_with_its_pod_is_not_ready() -> None:
-    story = (
-        with_service().remove(30.0, "pods", NAMESPACE, "a").remove(30.1, "endpointslices", NAMESPACE, "slice")
-    )
+    story = with_service().remove(30.0, "pods", NAMESPACE, "a")
+    story.remove(30.1, "endpointslices", NAMESPACE, "slice")
     assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "2 occasions")
 
 
@@ -587,7 +519,7 @@ def test_change_that_does_not_last_is_no_occasion() -> None:
 
 
 def test_stopped_controller_manager_owes_no_endpoints() -> None:
-    story = stopped_manager(member(with_service(), 30.0, "a", "False"), 31.0, 55.0)
+    story = inject(member(with_service(), 30.0, "a", "False"), 31.0, "power-off", MANAGER, 55.0)
     assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions")
 
 
@@ -644,21 +576,27 @@ def numbers(steps: Steps) -> set[int]:
 
 def took_s(steps: Steps) -> float:
     """Return how long a storm takes (s)."""
-    return BESIDE_S + expected_end_s(steps, GRACE_S)
+    return BESIDE_S + schedules.expected_end_s(steps, GRACE_S)
 
 
-def judge_by(deviates: Callable[[Set[int]], bool]) -> Judge:
-    """Return a judge of a deterministic bug."""
+def judge_by(
+    deviates: Callable[[Set[int]], bool], tried: list[frozenset[int]] | None = None
+) -> schedules.Judge:
+    """Return a judge of a deterministic bug; `tried` gets the steps of each storm."""
 
     def judge(steps: Steps) -> Trial:
+        if tried is not None:
+            tried.append(frozenset(numbers(steps)))
         return Trial("deviates" if deviates(numbers(steps)) else "conforms", took_s(steps))
 
     return judge
 
 
-def shrunk(count: int, judge: Judge, budget_s: float = AMPLE_S, guesses: tuple[range, ...] = ()) -> Shrunk:
+def shrunk(
+    count: int, judge: schedules.Judge, budget_s: float = AMPLE_S, guesses: tuple[range, ...] = ()
+) -> schedules.Shrunk:
     steps = numbered(count)
-    return shrink(steps, guesses, took_s(steps), budget_s, GRACE_S, judge)
+    return schedules.shrink(steps, guesses, took_s(steps), budget_s, GRACE_S, judge)
 
 
 @given(st.data(), st.integers(1, 30))
@@ -721,33 +659,23 @@ def test_storm_that_proves_nothing_is_repeated() -> None:
 
 
 def test_guess_that_deviates_saves_storms() -> None:
-    tried: list[Steps] = []
-
-    def judge(steps: Steps) -> Trial:
-        tried.append(steps)
-        return Trial("deviates" if 2 in numbers(steps) else "conforms", 1.0)
-
-    shrunk(40, judge, guesses=(range(10), range(2, 3)))
-    assert [len(steps) for steps in tried[:2]] == [10, 1]
+    tried: list[frozenset[int]] = []
+    shrunk(40, judge_by(lambda present: 2 in present, tried), guesses=(range(10), range(2, 3)))
+    assert list(map(len, tried[:2])) == [10, 1]
 
 
 def test_no_steps_are_tried_more_often_than_allowed() -> None:
-    tried: Counter[frozenset[int]] = Counter()
-
-    def judge(steps: Steps) -> Trial:
-        tried[frozenset(numbers(steps))] += 1
-        return Trial("deviates" if numbers(steps) >= {0, 5} else "conforms", 1.0)
-
-    result = shrunk(8, judge, guesses=(range(1), range(5, 6), range(4)))
-    del tried[frozenset(numbers(result.steps))]
-    assert max(tried.values()) <= ATTEMPTS
+    tried: list[frozenset[int]] = []
+    judge = judge_by(lambda present: present >= {0, 5}, tried)
+    left = numbers(shrunk(8, judge, guesses=(range(1), range(5, 6), range(4))).steps)
+    assert max(tried.count(steps) for steps in tried if steps != left) <= schedules.ATTEMPTS
 
 
 @given(st.integers(0, 1000), st.data())
 def test_subset_is_a_valid_schedule_that_begins_at_once(seed: int, data: st.DataObject) -> None:
-    steps = generate(seed, 300.0, nodes=4, grace_s=GRACE_S, toleration_s=6).steps
+    steps = schedules.generate(seed, 300.0, nodes=4, grace_s=GRACE_S, toleration_s=6).steps
     kept = sorted(data.draw(st.sets(st.integers(0, len(steps) - 1), min_size=1)))
-    schedule = Schedule(seed, subset(steps, kept, GRACE_S))
+    schedule = Schedule(seed, schedules.subset(steps, kept, GRACE_S))
     assert Schedule.from_json(json.loads(json.dumps(schedule.to_json())), "file") == schedule
     assert [step.fault for step in schedule.steps] == [steps[number].fault for number in kept]
     assert schedule.steps[0].anchor == FIRST
@@ -758,9 +686,8 @@ def test_step_whose_anchor_is_removed_begins_when_it_did() -> None:
     first = Step("partition", 0, duration_s=20.0)
     second = Step("freeze", 1, "injected", 0, 3.0, 5.0)
     third = Step("power_off", 2, "healed", 1, 2.0, 1.0)
-    assert subset((first, second, third), (0, 2), GRACE_S)[1] == Step(
-        "power_off", 2, "injected", 0, 14.0, 1.0
-    )
+    left = schedules.subset((first, second, third), (0, 2), GRACE_S)[1]
+    assert left == Step("power_off", 2, "injected", 0, 14.0, 1.0)
 
 
 # `nodeproof shrink`: what it reads of a run, what it refuses, and the scenario that it writes.
@@ -794,28 +721,20 @@ HISTORY = History.of(
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        (
-            "10.0 s after the recording began, node-2 became Unknown",
-            ([1], [0, 1, 2], [1, 2], [0, 1, 2]),
-        ),
-        (
-            "30.0 s after the recording began, pod a on node-1 was evicted",
-            ([0, 3], [1, 2, 3], [0, 2, 3], [0, 1, 2, 3]),
-        ),
+        ("10.0 s after the recording began, node-2 is Unknown", ([1], [0, 1, 2], [1, 2], [0, 1, 2])),
+        ("30.0 s after the recording began, node-1 lost a", ([0, 3], [1, 2, 3], [0, 2, 3], [0, 1, 2, 3])),
         ("a DaemonSet had 5 of 6 pods", ([], [1, 2, 3], [2], [0, 1, 2, 3])),
     ],
 )
-def test_last_steps_on_the_nodes_of_the_deviation_are_tried_first(
-    reason: str, expected: tuple[list[int], ...]
-) -> None:
-    deviation = Deviation("storm.recovers", reason, SCHEDULE, HISTORY, 12.0, 60.0)
+def test_last_steps_on_nodes_of_the_deviation_are_first(reason: str, expected: tuple[list[int], ...]) -> None:
+    deviation = storms.Deviation("storm.recovers", reason, SCHEDULE, HISTORY, 12.0, 60.0)
     assert guesses(deviation) == expected
 
 
 def test_search_reports_how_much_of_its_budget_is_left() -> None:
     lines: list[str] = []
-    deviation = Deviation("storm.recovers", "", SCHEDULE, HISTORY, 12.0, 60.0)
-    shrink_deviation(deviation, 20.0, lambda _steps: Trial("conforms", 60.0), lines.append)
+    deviation = storms.Deviation("storm.recovers", "", SCHEDULE, HISTORY, 12.0, 60.0)
+    storms.shrink_deviation(deviation, 20.0, lambda _steps: Trial("conforms", 60.0), lines.append)
     assert lines[0].endswith("of 20 min for all storms, about 20 min left")
     assert len(lines) > 1
 
@@ -827,18 +746,22 @@ def test_storm_is_planned_by_its_budget() -> None:
     assert long_s - short_s == 18 * 60
 
 
-def test_run_without_a_storm_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "scenarios").mkdir()
+def test_run_without_a_storm_that_deviates_is_refused(tmp_path: Path) -> None:
+    run = tell(tmp_path, [(CUT, TAINT, CONFORMS)])
     with pytest.raises(Problem, match="the run had no storm"):
-        read_deviation(tmp_path)
+        storms.read_deviation(run)
+    (next((run / "scenarios").iterdir()) / storms.FILE).write_text("{}")
+    with pytest.raises(Problem, match="no invariant deviated"):
+        storms.read_deviation(run)
 
 
-def test_run_that_was_not_judged_is_unproven(tmp_path: Path) -> None:
-    assert digest.outcome_in(tmp_path, "storm.recovers") == "unproven"
+def test_outcome_of_a_run_is_that_of_the_invariant(tmp_path: Path) -> None:
+    assert digest.outcome_in(tmp_path, TAINT) == "unproven"
+    assert digest.outcome_in(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
 
 
 def test_scenario_has_the_schedule_and_needs_no_option() -> None:
-    tree = ast.parse(scenario_text(SCHEDULE))
+    tree = ast.parse(storms.scenario_text(SCHEDULE))
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert [argument.arg for argument in function.args.args] == ["lab", "claim"]
     (constant,) = [node for node in tree.body if isinstance(node, ast.Assign)]
@@ -849,17 +772,6 @@ def test_scenario_has_the_schedule_and_needs_no_option() -> None:
     assert "schedule" not in used
 
 
-def test_run_whose_storm_conforms_is_refused(tmp_path: Path) -> None:
-    run = tell(tmp_path, [(CUT, TAINT, CONFORMS)])
-    (next((run / "scenarios").iterdir()) / "schedule.json").write_text("{}")
-    with pytest.raises(Problem, match="no invariant deviated"):
-        read_deviation(run)
-
-
-def test_outcome_is_that_of_the_invariant(tmp_path: Path) -> None:
-    assert digest.outcome_in(tell(tmp_path, [(CUT, TAINT, DEVIATES)]), TAINT) == "deviates"
-
-
 def test_repetitions_that_prove_nothing_do_not_count() -> None:
     outcomes: Iterator[Outcome] = iter(("deviates", "unproven", "conforms", "deviates", "conforms"))
-    assert repeat(STEPS, lambda _steps: Trial(next(outcomes), 1.0)) == "2 of 4 storms"
+    assert storms.repeat(STEPS, lambda _steps: Trial(next(outcomes), 1.0)) == "2 of 4 storms"
