@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -54,6 +55,11 @@ def configuration(**changed: Json) -> Configuration:
 def wall(t: float) -> str:
     """Return the API timestamp, with microseconds, of a monotonic time."""
     return datetime.fromtimestamp(t + WALL_OFFSET_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def second(t: float) -> str:
+    """Return the API's timestamp, in whole seconds, of a monotonic time."""
+    return f"{wall(math.floor(t))[:19]}Z"
 
 
 class Story:

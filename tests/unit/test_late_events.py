@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,6 +34,7 @@ from tests.unit.histories import (
     configuration,
     last_renewal_t,
     partition,
+    second,
     wall,
 )
 from tests.unit.sample_checks import CLAIM, DETECTION, EVICTION, RENEWALS, STAYS, UNKNOWN
@@ -44,11 +44,6 @@ from tests.waiting import eventually
 
 
 Deed = tuple[float, Callable[[], object]]
-
-
-def second(t: float) -> str:
-    """Return the API's timestamp for a write at `t`."""
-    return f"{wall(math.floor(t))[:19]}Z"
 
 
 def write(

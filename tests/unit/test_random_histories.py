@@ -8,11 +8,9 @@ last states come), a harness that stands still once or often, and sentinels that
 
 from __future__ import annotations
 
-import copy
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -22,7 +20,6 @@ from nodeproof.checks import moments
 from nodeproof.checks.judge import judge
 from nodeproof.checks.repeated import counted
 from nodeproof.model import window as windows
-from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History
 from nodeproof.model.judgment import Check
 from nodeproof.model.pattern import Json
@@ -33,10 +30,11 @@ from tests.unit.histories import (
     OTHER,
     POD,
     RENEW_S,
+    RESOURCES,
     TOLERATION_S,
-    WALL_OFFSET_S,
+    Story,
     configuration,
-    wall,
+    second,
 )
 from tests.unit.sample_checks import (
     CLAIM,
@@ -54,15 +52,14 @@ from tests.unit.sample_checks import (
 
 EXAMPLES = int(os.environ.get("NODEPROOF_EXAMPLES", "300"))
 """Some hundred by default; the nightly run asks for ten thousand."""
-RESOURCES = ("nodes", "pods", "leases", "events")
-ENDS_T, SENTINEL_PERIOD_S, FENCE_T = 90.0, 2.0, 86.0
+BEGUN_T, ENDS_T, SENTINEL_PERIOD_S, FENCE_T = -0.5, 90.0, 2.0, 86.0
 ABANDONED_S = 10.0
 SLACK_LIMIT_S = configuration().slack_limit_s
 BURST_S = 0.001
 CUT_T, LAST_BEAT_T = 20.0, 19.5
 BRIEF = "brief"
 """A pod that exists for a while."""
-Deed = tuple[float, Callable[[float], None]]
+Deed = tuple[float, Callable[[float], object]]
 
 
 @dataclass(frozen=True)
@@ -114,39 +111,27 @@ class Write:
     """A write to the API at `t`."""
 
     t: float
-    resource: str
     object: Json
     type: str
 
 
-@dataclass
-class Cluster:
-    """The truth: objects with their resourceVersions, and every write in order."""
+class DatedStory(Story):
+    """What the cluster did; an object says in which second its fields were written, as the API does."""
 
-    writes: list[Write] = field(default_factory=list)
-    live: dict[tuple[str, str, str], Json] = field(default_factory=dict)
+    def change(
+        self, t: float, resource: str, namespace: str, name: str, body: Json, *, is_watched: bool = True
+    ) -> Story:
+        written = {**body.get("metadata", {}), "managedFields": [{"manager": "it", "time": second(t)}]}
+        return super().change(
+            t, resource, namespace, name, {**body, "metadata": written}, is_watched=is_watched
+        )
 
-    def put(self, t: float, resource: str, namespace: str, name: str, body: Json) -> None:
-        """Write an object. Times must not decrease."""
-        key = (resource, namespace, name)
-        old = self.live.get(key)
-        metadata = {**(old or {}).get("metadata", {}), **body.get("metadata", {}), "name": name}
-        metadata |= {"resourceVersion": str(len(self.writes) + 1)}
-        metadata |= {"managedFields": [{"manager": "it", "time": f"{wall(math.floor(t))[:19]}Z"}]}
-        metadata.setdefault("uid", f"{'/'.join(key)}/{len(self.writes)}")
-        if namespace:
-            metadata["namespace"] = namespace
-        self.live[key] = {**copy.deepcopy(body), "metadata": metadata}
-        self.writes.append(Write(t, resource, copy.deepcopy(self.live[key]), "MODIFIED" if old else "ADDED"))
-
-    def remove(self, t: float, resource: str, namespace: str, name: str) -> None:
-        """Remove an object."""
-        last = self.live.pop((resource, namespace, name))
-        last["metadata"]["resourceVersion"] = str(len(self.writes) + 1)
-        self.writes.append(Write(t, resource, last, "DELETED"))
-
-    def read(self, resource: str, namespace: str, name: str) -> Json:
-        return copy.deepcopy(self.live[resource, namespace, name])
+    def writes(self, resource: str) -> Sequence[Write]:
+        """Return the writes of a resource in order, from the objects at the beginning on."""
+        about = [entry for entry in self.entries if entry.data.get("resource") == resource]
+        first = [Write(BEGUN_T, obj, "ADDED") for entry in about for obj in entry.data.get("items", ())]
+        watched = [entry for entry in about if entry.kind == "watch"]
+        return first + [Write(entry.t, entry.data["object"], entry.data["type"]) for entry in watched]
 
 
 @dataclass(frozen=True)
@@ -179,50 +164,30 @@ class Schedule:
         return bool(created) and all(t < created[-1] for t in removed)
 
 
-def act(schedule: Schedule, sentinels: Mapping[str, float]) -> Cluster:
-    """Carry out the schedule in the order of time."""
-    cluster = begun()
+def act(schedule: Schedule, sentinels: Sequence[float]) -> DatedStory:
+    """Carry out the schedule in the order of time; a pod is on the partitioned node from the beginning on."""
+    story = DatedStory()
+    story.pod(BEGUN_T, node=NODE)
     unknown_t = LAST_BEAT_T + schedule.unknown_s
     taint_t, ready_t = unknown_t + schedule.taint_s, schedule.ready_t
-    deeds: list[Deed] = [(t, partial(renew, cluster, OTHER)) for t in every(RENEW_S, ENDS_T)]
-    deeds += [(t, partial(renew, cluster, NODE)) for t in every(RENEW_S, LAST_BEAT_T)]
-    deeds += [(LAST_BEAT_T, partial(renew, cluster, NODE)), (unknown_t, partial(becomes, cluster, "Unknown"))]
-    deeds += [(taint_t, partial(taint, cluster, True)), (ready_t, partial(becomes, cluster, "True"))]
-    deeds += [(ready_t + 0.2, partial(taint, cluster, False))]
+    deeds: list[Deed] = [(t, partial(renew, story, OTHER)) for t in every(RENEW_S, ENDS_T)]
+    deeds += [(t, partial(renew, story, NODE)) for t in [*every(RENEW_S, LAST_BEAT_T), LAST_BEAT_T]]
+    deeds += [(unknown_t, partial(story.condition, status="Unknown")), (taint_t, story.taint)]
+    deeds += [(ready_t, story.status), (ready_t + 0.2, story.untaint)]
     if schedule.evicted_s is not None:
         evicted_t = taint_t + schedule.evicted_s
-        deeds += [
-            (evicted_t, partial(evict, cluster)),
-            (evicted_t + schedule.removal_s, partial(remove, cluster)),
-        ]
+        deeds += [(evicted_t, story.evict), (evicted_t + schedule.removal_s, partial(remove, story, POD))]
     if schedule.flap is not None:
         flap_t, for_s = schedule.flap
-        deeds += [
-            (flap_t, partial(becomes, cluster, "Unknown")),
-            (flap_t + for_s, partial(becomes, cluster, "True")),
-        ]
-    deeds += [
-        (t, partial((create_brief, remove_brief)[number % 2], cluster))
-        for number, t in enumerate(schedule.brief)
-    ]
-    deeds += [(t, partial(again, cluster)) for t in schedule.statuses]
-    deeds += [(t, partial(annotate, cluster, value)) for value, t in sentinels.items()]
+        deeds += [(flap_t, partial(story.condition, status="Unknown")), (flap_t + for_s, story.status)]
+    deeds += [(t, partial(story.pod, name=BRIEF)) for t in schedule.brief[::2]]
+    deeds += [(t, partial(remove, story, BRIEF)) for t in schedule.brief[1::2]]
+    deeds += [(t, partial(again, story)) for t in schedule.statuses]
+    deeds += [(t, partial(story.sentinel, latency_s=0.0)) for t in sentinels]
     for t, deed in sorted(deeds, key=lambda pair: pair[0]):
         deed(t)
-    return cluster
-
-
-def begun() -> Cluster:
-    """Return two Ready nodes, a pod on the partitioned one, and the sentinels."""
-    cluster = Cluster()
-    for name in (NODE, OTHER):
-        status = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": wall(-5)}]}
-        cluster.put(-2.0, "nodes", "", name, {"spec": {}, "status": status})
-        cluster.put(-1.0, "leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(-1.0)}})
-    for resource in ("pods", "leases", "events"):
-        cluster.put(-1.0, resource, _namespace(resource), "sentinel", {"spec": {}, "status": {}})
-    cluster.put(-0.5, "pods", NAMESPACE, POD, {"spec": {"nodeName": NODE}, "status": {}})
-    return cluster
+    story.fault(CUT_T, "planned", "armed", "injecting", "injected")
+    return story
 
 
 def every(period_s: float, until_t: float) -> Iterator[float]:
@@ -232,66 +197,25 @@ def every(period_s: float, until_t: float) -> Iterator[float]:
         t += period_s
 
 
-def becomes(cluster: Cluster, status: str, t: float) -> None:
-    body = cluster.read("nodes", "", NODE)
-    (ready,) = body["status"]["conditions"]
-    ready["status"] = status
-    if status == "True":
-        ready["lastHeartbeatTime"] = wall(t)
-    cluster.put(t, "nodes", "", NODE, body)
+def remove(story: Story, pod: str, t: float) -> None:
+    story.remove(t, "pods", NAMESPACE, pod)
 
 
-def taint(cluster: Cluster, on: bool, t: float) -> None:
-    body = cluster.read("nodes", "", NODE)
-    body["spec"]["taints"] = [{"key": UNREACHABLE, "effect": "NoExecute"}] if on else []
-    cluster.put(t, "nodes", "", NODE, body)
+def renew(story: Story, node: str, t: float) -> None:
+    story.renew(t, node, received_t=t)
 
 
-def evict(cluster: Cluster, t: float) -> None:
-    body = cluster.read("pods", NAMESPACE, POD)
-    body["metadata"]["deletionTimestamp"] = wall(t)
-    cluster.put(t, "pods", NAMESPACE, POD, body)
-
-
-def remove(cluster: Cluster, t: float) -> None:
-    cluster.remove(t, "pods", NAMESPACE, POD)
-
-
-def create_brief(cluster: Cluster, t: float) -> None:
-    cluster.put(t, "pods", NAMESPACE, BRIEF, {"spec": {}, "status": {"phase": "Running"}})
-
-
-def remove_brief(cluster: Cluster, t: float) -> None:
-    cluster.remove(t, "pods", NAMESPACE, BRIEF)
-
-
-def renew(cluster: Cluster, node: str, t: float) -> None:
-    cluster.put(t, "leases", LEASE_NAMESPACE, node, {"spec": {"renewTime": wall(t)}})
-
-
-def again(cluster: Cluster, t: float) -> None:
+def again(story: Story, t: float) -> None:
     """Update another node's status, which keeps the sentinel's annotation."""
-    cluster.put(t, "nodes", "", OTHER, cluster.read("nodes", "", OTHER))
+    story.change(t, "nodes", "", OTHER, story.object("nodes", "", OTHER))
 
 
-def annotate(cluster: Cluster, value: str, t: float) -> None:
-    for resource in RESOURCES:
-        name = OTHER if resource == "nodes" else "sentinel"
-        body = cluster.read(resource, _namespace(resource), name)
-        body["metadata"]["annotations"] = {SENTINEL_ANNOTATION: value}
-        cluster.put(t, resource, _namespace(resource), name, body)
-
-
-def _namespace(resource: str) -> str:
-    return {"nodes": "", "leases": LEASE_NAMESPACE}.get(resource, NAMESPACE)
-
-
-def received(cluster: Cluster, disturbed: Disturbed) -> Iterator[Entry]:
+def received(story: DatedStory, disturbed: Disturbed) -> Iterator[Entry]:
     """Yield what the watches deliver, and when."""
     for resource in RESOURCES:
         gaps = [gap for gap in disturbed.gaps if gap.resource == resource]
-        writes = [write for write in cluster.writes if write.resource == resource]
-        first = [write for write in writes if write.t < 0]
+        writes = story.writes(resource)
+        first = [write for write in writes if write.t == BEGUN_T]
         yield Entry(0.0, "listed", _list(resource, first))
         watched = list(_watched(resource, writes[len(first) :], gaps, disturbed))
         yield from watched
@@ -319,46 +243,23 @@ def _watched(
         if missed:
             t = disturbed.arrival(resource, max(gap.until_t for gap in missed))
         last_t = max(disturbed.awake(t), last_t + BURST_S)
-        yield Entry(last_t, "watch", _event(write))
+        yield Entry(last_t, "watch", {"resource": resource, "type": write.type, "object": write.object})
 
 
-def record(cluster: Cluster, disturbed: Disturbed, sentinels: Mapping[str, float]) -> History:
+def record(story: DatedStory, disturbed: Disturbed, sentinels: Mapping[str, float]) -> History:
     """Return the recording: received events, sentinels, faults, and the fence."""
-    entries = [
-        Entry(0.0, "begun", {"wall_offset_s": WALL_OFFSET_S, "nodes": [NODE, OTHER], "sentinel_node": OTHER})
-    ]
-    entries += [
-        Entry(0.0, "clock", {"node": name, "offset_s": 0.0, "error_s": 0.0}) for name in (NODE, OTHER)
-    ]
-    entries += received(cluster, disturbed)
+    entries = [entry for entry in story.entries if entry.kind in ("begun", "clock", "fault")]
+    entries += received(story, disturbed)
     back = _first_back(entries)
     entries += [_sentinel(value, t, back.get(value, {}), disturbed) for value, t in sentinels.items()]
     entries += [
         Entry(until_t, "stall", {"late_s": until_t - since_t}) for since_t, until_t in disturbed.stops
     ]
-    for number, step in enumerate(("planned", "armed", "injecting", "injected")):
-        data = {"id": "cut", "fault": {}, "node": NODE, "step": step}
-        entries.append(Entry(CUT_T + number / 100, "fault", data))
-    fence = [value for value, t in sentinels.items() if t == FENCE_T]
-    data = {"sentinels": dict.fromkeys(RESOURCES, fence[0]), "listed": _listed(cluster)}
+    *_, last = sentinels
+    listed = {name: {"rv": str(story.rv), "objects": story.objects(name)} for name in RESOURCES}
+    data = {"sentinels": dict.fromkeys(RESOURCES, last), "listed": listed}
     entries += [Entry(ENDS_T, "fence", data), Entry(ENDS_T + 0.1, "ended", {})]
     return History.of(entries)
-
-
-def _listed(cluster: Cluster) -> Mapping[str, Json]:
-    """Return the fence's LIST of all resources."""
-    last = max((int(write.object["metadata"]["resourceVersion"]) for write in cluster.writes), default=0)
-    return {
-        resource: {
-            "rv": str(last),
-            "objects": {
-                obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
-                for key, obj in cluster.live.items()
-                if key[0] == resource
-            },
-        }
-        for resource in RESOURCES
-    }
 
 
 def _sentinel(value: str, sent_t: float, back: Mapping[str, float], disturbed: Disturbed) -> Entry:
@@ -382,11 +283,7 @@ def _first_back(entries: list[Entry]) -> Mapping[str, Mapping[str, float]]:
     return back
 
 
-def _event(write: Write) -> Mapping[str, Json]:
-    return {"resource": write.resource, "type": write.type, "object": write.object}
-
-
-def _list(resource: str, writes: list[Write]) -> Mapping[str, Json]:
+def _list(resource: str, writes: Sequence[Write]) -> Mapping[str, Json]:
     last = {write.object["metadata"]["uid"]: write for write in writes}
     live = [write.object for write in last.values() if write.type != "DELETED"]
     rv = max((int(write.object["metadata"]["resourceVersion"]) for write in last.values()), default=0)
@@ -630,9 +527,9 @@ def test_verdict_is_the_truth_or_unproven(
     )
     # A suspended harness sends no sentinel.
     times = [t for number in range(42) if (t := phase + number * SENTINEL_PERIOD_S) == disturbed.awake(t)]
-    sentinels = {f"s-{number}": t for number, t in enumerate([*times, FENCE_T])}
-    cluster = act(schedule, sentinels)
-    truth, disturbed_history = record(cluster, UNDISTURBED, sentinels), record(cluster, disturbed, sentinels)
+    sentinels = {f"s-{number}": t for number, t in enumerate([*times, FENCE_T], 1)}
+    story = act(schedule, list(sentinels.values()))
+    truth, disturbed_history = record(story, UNDISTURBED, sentinels), record(story, disturbed, sentinels)
     # A sentinel that is late itself explains a write that the API's whole seconds show up to 1 s later still.
     assume(
         not (late and late[0].for_s < SENTINEL_PERIOD_S and has_late_sentinel(disturbed_history, latency_s))
