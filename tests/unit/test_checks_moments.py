@@ -838,6 +838,11 @@ def test_boolean_default_is_judged(
     assert shown in str(verdict.measured)
 
 
+def test_unknown_constant_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="no-such"):
+        run(default_of("no-such"), Story())
+
+
 # shown-throughout
 
 
