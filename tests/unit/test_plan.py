@@ -56,15 +56,21 @@ RUN_TIMEOUT_S = 240.0
 START_S = 15.0
 
 
-def expected(*durations: float) -> list[ScenarioEstimate]:
-    return [ScenarioEstimate(f"test_{number}", duration_s, "") for number, duration_s in enumerate(durations)]
-
-
-def standing(*faults: str) -> list[ScenarioEstimate]:
+def expected(
+    *durations: float, faults: Sequence[str] = (), size: Size | None = None, alone: bool = False
+) -> list[ScenarioEstimate]:
+    """Return scenarios with these durations (s), and with standing faults; those of a size are large."""
+    standing = faults or [""] * len(durations)
+    name = f"test_large_{size.nodes}" if size else "test_alone" if alone else "test"
     return [
-        ScenarioEstimate(f"test_{number}", 10 - number, "", standing=fault)
-        for number, fault in enumerate(faults)
+        ScenarioEstimate(
+            f"{name}_{number}", duration_s, "", alone or size is not None, size=size, standing=fault
+        )
+        for number, (duration_s, fault) in enumerate(zip(durations, standing, strict=True))
     ]
+
+
+IDLE = ScenarioEstimate("test_idle", 0.0, f"{NOT_HERE}lab-lacks")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def standing(*faults: str) -> list[ScenarioEstimate]:
     [
         (expected(5, 40, 105, 40, 20), 2, [[2], [1, 3, 4, 0]]),
         (expected(10, 5, 10, 10, 5), 1, [[0, 2, 3, 1, 4]]),
-        (standing("", "swap", "", "swap"), 1, [[0, 2, 1, 3]]),
+        (expected(10, 9, 8, 7, faults=["", "swap"] * 2), 1, [[0, 2, 1, 3]]),
     ],
     ids=["the longest has its own worker", "equal durations keep their order", "the same standing fault"],
 )
@@ -84,20 +90,9 @@ def test_each_worker_runs_its_scenarios_in_order(
 
 
 def test_scenario_that_runs_alone_comes_first_with_its_own_lab() -> None:
-    first, second = pack(
-        [*expected(30, 20), ScenarioEstimate("test_alone", 5, "", is_alone=True)], 2, START_S
-    )
-    assert [entry.scenario for entry in second.scenarios] == ["test_alone", "test_1"]
+    first, second = pack([*expected(30, 20), *expected(5, alone=True)], 2, START_S)
+    assert [entry.scenario for entry in second.scenarios] == ["test_alone_0", "test_1"]
     assert planning.zones((first, second), OPTIONS, COMMON) == 2
-
-
-def stand(duration_s: float, *faults: str, size: Size | None = None) -> list[ScenarioEstimate]:
-    return [
-        ScenarioEstimate(
-            f"test_{fault}_{number}", duration_s, "", size is not None, size=size, standing=fault
-        )
-        for number, fault in enumerate(faults)
-    ]
 
 
 def stands_in(workers: Sequence[WorkerPlan]) -> list[set[str]]:
@@ -105,16 +100,16 @@ def stands_in(workers: Sequence[WorkerPlan]) -> list[set[str]]:
 
 
 def test_group_is_split_if_faster_than_reinjecting() -> None:
-    workers = pack([*expected(20), *stand(60, *["swap"] * 4)], 2, START_S)
-    assert [worker.duration_s for worker in workers] == [140, 120]
+    swaps = expected(*[60] * 4, faults=["swap"] * 4)
+    assert [worker.duration_s for worker in pack([*expected(20), *swaps], 2, START_S)] == [140, 120]
     # The duration of a lab start does not matter: none is saved.
-    assert stands_in(pack(stand(60, *["swap"] * 4), 2, 600.0)) == [{"swap"}, {"swap"}]
-    few = [*expected(60), *stand(40, "swap", "swap")]
+    assert stands_in(pack(swaps, 2, 600.0)) == [{"swap"}, {"swap"}]
+    few = [*expected(60), *expected(40, 40, faults=["swap", "swap"])]
     assert stands_in(pack(few, 2, START_S)) == [{"swap"}, set()]
 
 
 def test_surplus_size_group_is_split_by_standing_fault() -> None:
-    scenarios = stand(100, "swap", "few pods", "swap", "few pods", size=SIZES[0])
+    scenarios = expected(*[100] * 4, faults=["swap", "few pods"] * 2, size=SIZES[0])
     assert sorted(map(sorted, stands_in(pack(scenarios, 2, START_S)))) == [["few pods"], ["swap"]]
 
 
@@ -145,14 +140,8 @@ def test_scenarios_are_planned_once_evenly_and_standing_groups_pay_off(
 
 
 def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
-    large = [
-        ScenarioEstimate(f"test_large_{size.nodes}_{n}", 10, "", True, size=size)
-        for n in (1, 2)
-        for size in SIZES
-    ]
-    workers = pack(
-        [*expected(25, 1), ScenarioEstimate("test_alone", 0.5, "", is_alone=True), *large], 2, START_S
-    )
+    large = [entry for size in SIZES for entry in expected(10, 10, size=size)]
+    workers = pack([*expected(25, 1), *expected(0.5, alone=True), *large], 2, START_S)
     for worker in workers:
         sizes = [entry.size for entry in worker.scenarios]
         assert sizes == sorted(sizes, key=lambda size: (size is None, size or COMMON))
@@ -161,25 +150,22 @@ def test_scenarios_with_the_same_lab_size_are_grouped_and_come_first() -> None:
 
 
 def test_lab_size_group_is_split_if_faster_than_another_lab() -> None:
-    large = [ScenarioEstimate(f"test_large_{n}", 50, "", True, size=SIZES[0]) for n in range(4)]
-    others = expected(*[100.0] * 3)
-    assert [worker.duration_s for worker in pack([*large, *others], 3, 100.0)] == [200, 200, 100]
-    assert {len(worker.scenarios) for worker in pack([*large, *others], 5, START_S)} == {1, 2}
-    assert critical(pack([*large, *others], 5, START_S)).duration_s == 100
+    scenarios = [*expected(*[50] * 4, size=SIZES[0]), *expected(100, 100, 100)]
+    assert [worker.duration_s for worker in pack(scenarios, 3, 100.0)] == [200, 200, 100]
+    packed = pack(scenarios, 5, START_S)
+    assert {len(worker.scenarios) for worker in packed} == {1, 2}
+    assert critical(packed).duration_s == 100
 
 
 def test_shared_lab_is_limited_in_size_and_has_no_idle_zone() -> None:
     workers = pack(expected(*[10.0] * 60), 60, START_S)
     assert planning.zones(workers, OPTIONS, COMMON) == 50
-    idle = WorkerPlan((ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks"),))
-    assert planning.zones((*workers[:3], idle), OPTIONS, COMMON) == 3
+    assert planning.zones((*workers[:3], WorkerPlan((IDLE,))), OPTIONS, COMMON) == 3
 
 
 def test_movable_scenarios_are_the_unshared_ones_longest_first() -> None:
-    swap = [ScenarioEstimate("test_swap", 7, "", standing="swap")]
-    idle = [ScenarioEstimate("test_idle", 0.0, f"{NOT_HERE}lab-lacks")]
-    alone = [ScenarioEstimate("test_alone", 60, "", is_alone=True)]
-    workers = pack([*expected(50, 40, 30, 20), *swap, *idle, *alone], 2, START_S)
+    others = [*expected(7, faults=["swap"]), IDLE, *expected(60, alone=True)]
+    workers = pack([*expected(50, 40, 30, 20), *others], 2, START_S)
     assert [entry.scenario for entry in movable(workers)] == ["test_1", "test_2", "test_3"]
     assert movable(workers[:0]) == ()
 
@@ -223,17 +209,6 @@ def test_shipped_durations_are_of_existing_scenarios() -> None:
         assert f"def {name.partition('[')[0]}(" in text, scenario
 
 
-def report(
-    nodeid: str, when: Any, took_s: float, worker: str, outcome: Any, ended: bool
-) -> pytest.TestReport:
-    properties = [(ENDED, True)] if ended and when == "teardown" else []
-    record = pytest.TestReport(
-        nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s, user_properties=properties
-    )
-    record.worker_id = worker  # type: ignore[attr-defined]
-    return record
-
-
 WHOLE = (("setup", 12.0), ("call", 20.0), ("teardown", 2.0))
 
 
@@ -241,13 +216,17 @@ def reported(
     recorder: DurationRecorder,
     nodeid: str,
     worker: str,
-    phases: Sequence[tuple[str, float]] = WHOLE,
-    outcome: str = "passed",
+    phases: Sequence[tuple[Any, float]] = WHOLE,
+    outcome: Any = "passed",
     ended: bool = True,
 ) -> None:
     for when, duration_s in phases:
         of_it = outcome if when == "call" else "passed"
-        recorder.pytest_runtest_logreport(report(nodeid, when, duration_s, worker, of_it, ended))
+        properties = [(ENDED, True)] if ended and when == "teardown" else []
+        report = pytest.TestReport(nodeid, (nodeid, 0, nodeid), {}, of_it, None, when, (), duration_s)
+        report.user_properties = properties
+        report.worker_id = worker  # type: ignore[attr-defined]
+        recorder.pytest_runtest_logreport(report)
 
 
 def test_lab_start_is_measured_with_the_first_scenario_of_a_worker() -> None:
@@ -278,42 +257,26 @@ def test_duration_does_not_depend_on_the_verdict(outcome: str) -> None:
     assert recorder.durations({"it"}) == {"it": 22.0, START: 12.0}
 
 
-def store_plan(run: Path, workers: Sequence[WorkerPlan]) -> None:
-    planning.write(run, workers, 10.0)
-    planning.write_times(run, {"test_0": 50.0, "test_1": 35.0, "test_2": 5.0, START: 12.0})
-
-
 def test_run_ends_with_planned_and_actual_duration(tmp_path: Path) -> None:
     assert planning.compare(tmp_path, 70.0) == "took 1 min 10 s"
     assert planning.worker_of(tmp_path) == {}
-    store_plan(tmp_path, pack(expected(40, 30, 5), 2, START_S))
+    planning.write(tmp_path, pack(expected(40, 30, 5), 2, START_S), 10.0)
+    planning.write_times(tmp_path, {"test_0": 50.0, "test_1": 35.0, "test_2": 5.0, START: 12.0})
     assert planning.compare(tmp_path, 70.0) == "took 1 min 10 s, planned 50 s"
     assert planning.worker_of(tmp_path) == {"test_0": "worker 1", "test_1": "worker 2"}, "test_2 moves"
 
 
 def test_description_lists_workers_scenarios_end_and_unavailable_ones() -> None:
-    workers = pack(
-        [*expected(40, 30, 5), ScenarioEstimate("test_swap", 0.0, f"{NOT_HERE}lab-lacks")], 2, START_S
-    )
+    workers = pack([*expected(40, 30, 5), IDLE], 2, START_S)
     lines = list(planning.describe(workers, OPTIONS, 15.0, COMMON, 0))
     assert lines[0] == "worker 1: 40 s in a process lab, profile fast, 2 nodes, zones: 1, the critical path"
-    assert lines[-2:] == [
-        "not here: test_swap  (lab-lacks)",
-        "expected end: 55 s (15 s for the start of a lab); scenarios together: 75 s",
-    ]
+    assert lines[-2] == "not here: test_idle  (lab-lacks)"
+    assert lines[-1] == "expected end: 55 s (15 s for the start of a lab); scenarios together: 75 s"
 
 
-@pytest.mark.parametrize(
-    ("needs", "targets"),
-    [
-        (Needs(), ""),
-        (Needs(faulted=2), "2 of 3 nodes"),
-        (Needs(components=("etcd",)), "etcd"),
-        (Needs(faulted=1, components=("etcd",)), "1 of 3 nodes, etcd"),
-    ],
-)
-def test_targets_are_counted_nodes_and_named_components(needs: Needs, targets: str) -> None:
-    assert planning.targets(needs, 3) == targets
+def test_targets_are_counted_nodes_and_named_components() -> None:
+    assert planning.targets(Needs(), 3) == ""
+    assert planning.targets(Needs(faulted=1, components=("etcd",)), 3) == "1 of 3 nodes, etcd"
 
 
 SLOTS = """
@@ -642,23 +605,15 @@ def test_each_scenario_is_taken_once(tmp_path: Path) -> None:
     assert sorted(taken) == sorted(SCENARIOS)
 
 
-def test_second_retry_waits_until_scenarios_run_alone(tmp_path: Path) -> None:
+def test_longest_first_retry_is_taken_first_and_the_second_once_scenarios_run_alone(tmp_path: Path) -> None:
     retries = Retries(tmp_path / "sharing")
     assert retries.take(Turn.ALONE) is None
-    second, first = Retry("second", 2), Retry("first", 1)
-    retries.add(second)
-    retries.add(first)
-    assert retries.take(Turn.HALF) == first
-    assert retries.take(Turn.HALF) is None
+    second = Retry("second", 2)
+    firsts = [Retry("middle", 1, 40.0), Retry("long", 1, 130.0), Retry("short", 1, 5.0)]
+    for retry in (second, *firsts):
+        retries.add(retry)
+    assert [retries.take(Turn.HALF) for _ in range(4)] == [firsts[1], firsts[0], firsts[2], None]
     assert retries.take(Turn.ALONE) == second
-
-
-def test_longest_retry_is_taken_first(tmp_path: Path) -> None:
-    retries = Retries(tmp_path)
-    for nodeid, duration_s in (("middle", 40.0), ("long", 130.0), ("short", 5.0)):
-        retries.add(Retry(nodeid, 1, duration_s))
-    taken = [retry.nodeid for _ in range(3) if (retry := retries.take(Turn.HALF))]
-    assert taken == ["long", "middle", "short"]
 
 
 def test_turn_is_reached_when_no_live_worker_is_in_an_earlier_one(tmp_path: Path) -> None:
@@ -774,12 +729,6 @@ def test_last_worker_keeps_the_logs_and_ends_the_lab(run: Run) -> None:
     for lab in (first, second):
         run.shared().give_back(cast(LabHandle, lab))
     assert (first.calls, second.calls) == (["closed"], ["logs to labs", "closed", "down"])
-
-
-def test_no_files_of_the_shared_lab_are_left(run: Run) -> None:
-    run.lease()
-    remove_locks(run.folder / "labs")
-    assert list((run.folder / "labs").iterdir()) == []
 
 
 def test_watch_latency_of_a_shared_lab_is_measured_once(run: Run) -> None:
