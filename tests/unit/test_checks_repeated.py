@@ -554,6 +554,21 @@ def test_gap_at_an_end_of_tries_proves_nothing(check: Check, until_t: float) -> 
     assert_verdict(run(check, story.fence(TRIES_COLLECTED_T)), GAP, "had a gap")
 
 
+NEVER: Mapping[str, Any] = {**ENDS, "after": UNKNOWN}
+UNREAD = audit(verb="delete").request
+
+
+def test_tries_without_an_anchor_or_a_collection_prove_nothing() -> None:
+    anchorless = in_bursts((PUT.request, 5), apart=PERIOD, at_least=3, **NEVER)
+    assert_verdict(run(anchorless, bursting()), "unproven: no-anchor")
+    anchorless = doubled(CREATIONS.request, 0.2, 7, takes_s=1, at_least=8, **NEVER)
+    assert_verdict(run(anchorless, trying()), "unproven: no-anchor")
+    unread = in_bursts((PUT.request, 5), (UNREAD, 1), apart=PERIOD, at_least=3, **ENDS)
+    assert_verdict(run(unread, bursting(begin_at=())), GAP, "was not read")
+    unread = doubled(UNREAD, 0.2, 7, takes_s=1, at_least=8, **ENDS)
+    assert_verdict(run(unread, trying()), GAP, "was not read")
+
+
 def test_doubling_waits_up_to_the_maximum_conform() -> None:
     verdict = run(doubling(), trying())
     assert_verdict(verdict, "conforms", "waits of 0.200, 0.400, 0.800, 1.600, 3.200, 6.400, 7.000, 7.000")
