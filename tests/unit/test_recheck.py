@@ -26,7 +26,7 @@ from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of
 CLAIMS = catalogue.load([RUNS / "claims"])
 FROZEN = "unreachable-measured"
 DETECTION = "monitoring.detection-time"
-BEGAN = "20261120-141530"
+BEGAN, NO_SITE = "20261120-141530", "--no-site"
 SKIPPED = "s.py::test_swap"
 SLOWER = re.compile(r'("NodeMonitorGracePeriod": )"[^"]*"')
 """A controller manager that waits longer than the recording lasts."""
@@ -55,20 +55,16 @@ def thaw(run: Path, facts: rundir.RunFacts | None = FACTS, frozen: str = FROZEN)
 
 def allure(run: Path, nodeid: str) -> None:
     """Write Allure's results of a scenario with two tries."""
-    results = run / "allure-results"
+    results, names = run / "allure-results", ("timeline", "verdicts", "kubelet.log")
     for start in (1, 2):
-        for name in ("timeline", "verdicts", "kubelet.log"):
-            (results / f"{name}-{start}-attachment.txt").write_text(f"as it was: {name}")
+        sources = {name: f"{name}-{start}-attachment.txt" for name in names}
+        for name, source in sources.items():
+            (results / source).write_text(f"as it was: {name}")
         content = {
-            "uuid": f"try-{start}",
-            "name": "it",
-            "fullName": "a#b",
-            "start": start,
-            "status": "passed",
+            **{"uuid": f"try-{start}", "name": "it", "fullName": "a#b", "start": start, "status": "passed"},
             "labels": [{"name": "scenario", "value": nodeid}, {"name": "thread", "value": "gw0"}],
             "attachments": [
-                {"name": name, "source": f"{name}-{start}-attachment.txt", "type": "text/plain"}
-                for name in ("timeline", "verdicts", "kubelet.log")
+                {"name": name, "source": source, "type": "text/plain"} for name, source in sources.items()
             ],
         }
         rundir.write_json(results / f"try-{start}-result.json", content)
@@ -80,15 +76,6 @@ def alter(scenario: rundir.Scenario) -> None:
     text, count = SLOWER.subn(r'\1"50s"', path.read_text())
     assert count
     path.write_text(text)
-
-
-def recorded_files(run: Path) -> Mapping[str, bytes]:
-    """Return all files of a run except those that recheck writes."""
-    return {
-        path.relative_to(run).as_posix(): path.read_bytes()
-        for path in run.rglob("*")
-        if path.is_file() and rundir.RECHECK not in path.parts and path.name != recheck.FILE
-    }
 
 
 def of(rows: Any, claim: str) -> rundir.Row:
@@ -112,12 +99,33 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "out" / f"{BEGAN}-fast-process-0000"
 
 
+def rechecked_by_command(run: Path, *options: str) -> int:
+    return cli.main(["recheck", str(run), *options, "--claims", str(RUNS / "claims")])
+
+
+def files(folder: Path) -> Mapping[str, bytes]:
+    """Return all files of a folder except those that recheck writes into a run."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+        and rundir.RECHECK not in path.relative_to(folder).parts
+        and path.name != recheck.FILE
+    }
+
+
+def cases(run: Path, outcome: str) -> set[str]:
+    """Return the cases of the JUnit report with this outcome."""
+    every = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
+    return {case.get("name", "") for case in every if case.find(outcome) is not None}
+
+
 @pytest.mark.parametrize("frozen", [FROZEN, "unreachable", "reboot"])
 def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture[str], frozen: str) -> None:
     scenario = thaw(run, frozen=frozen)
     alter(scenario)
     folder = run / "recheck"
-    assert rechecked_by_command(run) == 1
+    assert rechecked_by_command(run, NO_SITE) == 1
     output = capsys.readouterr()
     assert f"changed: {DETECTION} in " in output.out
     assert f"report: {folder}" in output.out
@@ -126,14 +134,10 @@ def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture
     stored = rundir.read_scenario(folder / "scenarios" / scenario.folder.name)
     assert of(stored.rows, DETECTION)["verdict"] == "deviates"
     assert stored.history().entries
-    changed = json.loads((folder / rundir.CHANGES).read_text())["changed"]
-    assert (DETECTION, "conforms", "deviates") in {
-        (change["claim"], change["before"], change["after"]) for change in changed
-    }
+    changed = of(json.loads((folder / rundir.CHANGES).read_text())["changed"], DETECTION)
+    assert (changed["before"], changed["after"]) == ("conforms", "deviates")
     assert f"{DETECTION} · deviates" in (stored.folder / "timeline.svg").read_text()
-    cases = ET.parse(folder / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
-    failed = {case.get("name") for case in cases if case.find("failure") is not None}
-    assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in failed
+    assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in cases(run, "failure")
     run_digest = digest.read(folder, CLAIMS)
     judged_page = (folder / "site" / page.FILE).read_text()
     assert "too early" in judged_page
@@ -167,11 +171,11 @@ def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) ->
 
 def test_files_of_the_recorded_run_are_unchanged(run: Path) -> None:
     alter(thaw(run))
-    before = recorded_files(run)
+    before = files(run)
     recheck.recheck(run, CLAIMS)
     page.write(run / "recheck", CLAIMS)
     recheck.recheck(run / "recheck", CLAIMS)
-    assert recorded_files(run) == before
+    assert files(run) == before
     assert of(rundir.read_verdicts(run), DETECTION)["verdict"] == "conforms"
     assert of(rundir.read_json(run / recheck.FILE), DETECTION)["verdict"] == "deviates"
     assert not (run / "recheck" / "site").exists(), "of another judging"
@@ -207,16 +211,11 @@ def test_scenario_that_failed_otherwise_still_fails(run: Path) -> None:
 
 def test_earlier_runs_are_found_beside_the_recorded_one(run: Path) -> None:
     alter(thaw(run))
-    rows = [("s.py::test_before", DETECTION, DEVIATES)]
-    earlier = tell(run.parent / "before", rows, replace(FACTS, began="2026-11-19T14:15:30+00:00"))
-    tell(
-        run.parent / "long-before",
-        [("s.py::test_before", DETECTION, CONFORMS)],
-        replace(FACTS, began="2026-11-18T14:15:30+00:00"),
-    )
+    for name, day, verdict in (("before", 19, DEVIATES), ("long-before", 18, CONFORMS)):
+        facts = replace(FACTS, began=f"2026-11-{day}T14:15:30+00:00")
+        tell(run.parent / name, [("s.py::test_before", DETECTION, verdict)], facts)
     outcome = recheck.recheck(run, CLAIMS)
-    history = outcome.digest.since[DETECTION]
-    assert [facts.run for facts in history.runs] == [earlier.name, run.name]
+    assert [facts.run for facts in outcome.digest.since[DETECTION].runs] == ["before", run.name]
     assert site.history(outcome.digest.run, outcome.facts) == site.history(run, outcome.facts)
     assert site.history(run, outcome.facts).parent == run.parent.resolve()
 
@@ -226,7 +225,7 @@ def test_killed_run_is_judged_and_marked_incomplete(run: Path, capsys: pytest.Ca
     rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": ["cordon.taint"]})
     lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
     rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
-    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
+    assert rechecked_by_command(run, NO_SITE) == 2
     out, error = capsys.readouterr()
     assert f"\nwithout an end; report: {run / 'recheck'}" in out
     assert "nodeproof: the run is not whole: The run has no end: it is under way, or was killed" in error
@@ -240,8 +239,7 @@ def test_killed_run_is_judged_and_marked_incomplete(run: Path, capsys: pytest.Ca
     assert facts.quarantined == ("node-2",)
     assert not (run / "run.json").exists()
     assert not (run / "verdicts.json").exists()
-    cases = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
-    assert "The run is whole" in {case.get("name") for case in cases if case.find("error") is not None}
+    assert "The run is whole" in cases(run, "error")
 
 
 def test_killed_shard_keeps_its_number_and_its_reason(run: Path) -> None:
@@ -267,7 +265,7 @@ def test_report_is_rebuilt_without_nodejs(
 
     monkeypatch.setattr(site, "find_node", none)
     thaw(run)
-    assert cli.main(["recheck", str(run), "--claims", str(RUNS / "claims")]) == 0
+    assert rechecked_by_command(run) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == (
         "nodeproof: no Allure site, the rest is done: no Node.js 20 or newer (PATH); install Node.js"
@@ -280,28 +278,18 @@ def test_failed_write_is_one_line_and_keeps_the_earlier_result(
 ) -> None:
     thaw(run)
     recheck.recheck(run, CLAIMS)
-    before = {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()}
+    before = files(run / "recheck")
 
     def full(*_arguments: object) -> Path:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(timeline, "render", full)
-    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
+    assert rechecked_by_command(run, NO_SITE) == 2
     (line, detail) = capsys.readouterr().err.splitlines()
     assert line.startswith("nodeproof: the run that was judged again cannot be written")
     assert detail == "no space left on device"
     assert not (run / ".recheck").exists()
-    assert {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()} == before
-
-
-def rechecked_by_command(run: Path) -> int:
-    return cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")])
-
-
-def errors(run: Path) -> set[str]:
-    """Return the cases of the JUnit report that have an error."""
-    cases = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
-    return {case.get("name", "") for case in cases if case.find("error") is not None}
+    assert files(run / "recheck") == before
 
 
 def test_failing_check_costs_only_its_own_verdict(run: Path) -> None:
@@ -347,13 +335,13 @@ def test_torn_file_costs_only_its_scenario_and_is_named(
         rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION]})
     path = scenario.folder / torn
     path.write_text(path.read_text()[:-20])
-    assert rechecked_by_command(run) == 3
+    assert rechecked_by_command(run, NO_SITE) == 3
     stderr, file = capsys.readouterr(), path.relative_to(run).as_posix()
     lost = f"A scenario cannot be judged again: a file of the run is malformed ({file})"
     assert f"nodeproof: the run is not whole: {lost}; restore the file" in stderr.err
     assert f"changed: {DETECTION} in {scenario.nodeid}: conforms -> absent: " in stderr.out
     assert {row["scenario"] for row in rundir.read_verdicts(run / "recheck")} == {SKIPPED}
-    assert errors(run) >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
+    assert cases(run, "error") >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
     assert lost in page.write(run / "recheck", CLAIMS).read_text()
     try_result = result(run / "recheck", "try-2")
     assert (try_result["status"], try_result["statusDetails"]["message"][: len(lost)]) == ("broken", lost)
@@ -382,7 +370,7 @@ def test_malformed_or_missing_file_is_named(run: Path, name: str, content: str |
 def test_run_without_its_recordings_is_refused(run: Path) -> None:
     thaw(run)
     shutil.rmtree(run / "scenarios")
-    assert rechecked_by_command(run) == 2
+    assert rechecked_by_command(run, NO_SITE) == 2
     assert not (run / "recheck").exists()
 
 
@@ -398,7 +386,7 @@ def test_run_without_its_recordings_is_refused(run: Path) -> None:
 def test_recheck_exits_with_3_if_a_selected_claim_is_unproven(run: Path, command: str, expected: int) -> None:
     """The swap scenario was skipped: this lab cannot prove it."""
     thaw(run, replace(FACTS, command=command))
-    assert rechecked_by_command(run) == expected
+    assert rechecked_by_command(run, NO_SITE) == expected
 
 
 @pytest.mark.parametrize("text", ["{", '{"run": "x"}', "[]"])
@@ -407,7 +395,7 @@ def test_run_without_facts_is_not_reported_as_running(
 ) -> None:
     thaw(run)
     (run / "run.json").write_text(text)
-    assert rechecked_by_command(run) == 2
+    assert rechecked_by_command(run, NO_SITE) == 2
     output = capsys.readouterr().err + page.write(run / "recheck", CLAIMS).read_text()
     assert output.count("run.json is malformed: when the run ended, and whether it did, nothing says.") == 2
     assert "The run has no end" not in output
