@@ -272,9 +272,7 @@ class Story:
         self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s, unsure=unsure)
         return self
 
-    def look(
-        self, t: float, value: str | None, what: str = "locks", subject: str = NODE, **more: Json
-    ) -> Story:
+    def look(self, t: float, value: Json, what: str = "locks", subject: str = NODE, **more: Json) -> Story:
         """Record observations; only one if `more` holds an id."""
         repeated = {} if "id" in more else {"period_s": 0.5}
         self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **repeated, **more)
@@ -297,7 +295,9 @@ class Story:
     def fault(self, t: float, *steps: str, id_: str = "cut", **data: Json) -> Story:
         """Record steps of a fault, 10 ms apart."""
         for number, step in enumerate(steps):
-            self.say(t + number / 100, "fault", id=id_, fault={}, node=NODE, step=step, **data)
+            self.say(
+                t + number / 100, "fault", **{"id": id_, "fault": {}, "node": NODE, "step": step, **data}
+            )
         return self
 
     def sentinel(self, t: float, latency_s: float = 0.02, blind: Iterable[str] = ()) -> Story:

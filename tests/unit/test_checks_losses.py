@@ -255,7 +255,7 @@ def test_only_lines_of_one_log_are_in_order_whatever_their_times(by: str, expect
     story = Story().tell("retry", BIND_T - 0.1, by="log of one").tell("start", BIND_T, by=by)
     story.tell("retry", BIND_T + 1.0, by="log of one")
     for source in {"log of one", by}:
-        story.say(50.0, "heard", by=source, error_s=0.0, unsure="", node="", boot_id="")
+        story.hear(50.0, source, 0.0)
     assert label(moments.first_after(retry, after=started).after(started, SOON), story) == expected
 
 

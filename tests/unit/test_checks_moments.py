@@ -431,15 +431,19 @@ def test_any_write_of_any_object_is_a_moment() -> None:
 NOT_FOUND = {"status": 404, "body": {"kind": "Status", "message": "not found"}}
 NO_CORDON = {"unschedulable": {"$present": False}}
 ANSWER = {"status": 403, "body": {"message": "nodes is forbidden: no"}}
-FIRST, SECOND = (Observation(name, "value", "node-1", None) for name in ("first", "second"))
+FIRST, SECOND = (Observation(name, "value", NODE, None) for name in ("first", "second"))
+LATE = WindowContext(configuration(), 0.5)
+
+
+def observed(story: Story, t: float, name: str, value: object, **more: float) -> Story:
+    return story.look(t, value, "value", NODE, id=name, **more)
 
 
 def judged(check: Check, **values: object) -> Verdict:
     story = Story()
     for at, (name, value) in enumerate(values.items()):
-        observation = {"id": name, "what": "value", "subject": "node-1"}
-        story.say(10.0 + at, "observed", **observation, value=value, asked_t=9.9 + at)
-    return run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM)
+        observed(story, 10.0 + at, name, value)
+    return run(check, story, LATE)
 
 
 @pytest.mark.parametrize(
@@ -569,23 +573,18 @@ def test_counter_is_reset_with_its_process(
 ) -> None:
     story = Story()
     for at, (name, value) in enumerate((("first", first), ("second", second))):
-        observation = {"id": name, "what": "value", "subject": "node-1"}
         started = {} if later_s is None else {"process_s": WALL_OFFSET_S - 100.0 + later_s * at}
-        story.say(10.0 + at, "observed", **observation, value=value, asked_t=9.9 + at, **started)
-    check = grew(FIRST, SECOND, 0, 3)
-    assert run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM).label == label
+        observed(story, 10.0 + at, name, value, **started)
+    assert run(grew(FIRST, SECOND, 0, 3), story, LATE).label == label
 
 
 def test_clock_step_is_no_process_start() -> None:
     """A kernel computes the start of a process by the wall clock."""
-    story = Story()
-    for t, value, moved_s in ((10.0, 1.0, 0.0), (30.0, 2.0, 500.0)):
-        observation = {"id": "first" if t == 10.0 else "second", "what": "value", "subject": "node-1"}
-        started_s = WALL_OFFSET_S - 100.0 + moved_s
-        story.say(t, "observed", **observation, value=value, asked_t=t - 0.1, process_s=started_s)
+    story, started_s = Story(), WALL_OFFSET_S - 100.0
+    observed(story, 10.0, "first", 1.0, process_s=started_s)
     story.say(20.0, "wall", offset_s=WALL_OFFSET_S + 500.0, since=19.95)
-    check = grew(FIRST, SECOND, 1, 1)
-    assert run_check(check, story.history(), WindowContext(configuration(), 0.5), CLAIM).label == "conforms"
+    observed(story, 30.0, "second", 2.0, process_s=started_s + 500.0)
+    assert run(grew(FIRST, SECOND, 1, 1), story, LATE).label == "conforms"
 
 
 @pytest.mark.parametrize(
@@ -610,8 +609,7 @@ def counting(growth: float, *reported: float, fenced: bool = True) -> Story:
     story = Story()
     for t in reported:
         story.event(t, "Seen", NODE, kind="Node")
-    for t, name, value in ((10.0, "first", 2.0), (20.0, "second", 2.0 + growth)):
-        story.say(t, "observed", id=name, what="value", subject=NODE, value=value, asked_t=t - 0.1)
+    observed(observed(story, 10.0, "first", 2.0), 20.0, "second", 2.0 + growth)
     return story.fence(30.0) if fenced else story
 
 

@@ -480,7 +480,8 @@ def test_recording_time_is_unknown_before_the_anchor() -> None:
     ("text", "value"),
     [
         ("50s", 50.0), ("5m0s", 300.0), ("1m40s", 100.0), ("1h0m0.5s", 3600.5), ("100ms", 0.1),
-        ("1.5µs", 1.5e-6), ("20ns", 2e-8), ("-1m30s", -90.0), ("0", 0.0), ("0s", 0.0), (40, 40.0), (0.25, 0.25),
+        ("1.5µs", 1.5e-6), ("20ns", 2e-8), ("-1m30s", -90.0), ("0", 0.0), ("0s", 0.0),
+        (40, 40.0), (0.25, 0.25),
     ],
 )  # fmt: skip
 def test_go_durations_are_parsed(text: str | float, value: float) -> None:
@@ -798,9 +799,8 @@ def fields(*names: str) -> Json:
     ],
 )
 def test_window_of_a_figure_that_a_fault_set_is_scaled(check: Check, fault: Json, expected: str) -> None:
-    story = partition()
-    for step in ("injecting", "injected", "healed"):
-        story.say(CUT_T - 1, "fault", id="set", fault={"id": "set", **fault}, node=fault["node"], step=step)
+    steps = ("injecting", "injected", "healed")
+    story = partition().fault(CUT_T - 1, *steps, id_="set", fault={"id": "set", **fault}, node=fault["node"])
     verdict = judge(CLAIM, check, story.fence(60.0).history(), configuration())
     assert verdict.label == expected, verdict
     assert expected == "conforms" or f"of {fault['node']} was set by fault set" in verdict.reason
