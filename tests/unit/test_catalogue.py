@@ -304,44 +304,36 @@ def test_claim_names_the_bug_by_which_it_deviates() -> None:
     assert claim.reported.url == "https://github.com/kubernetes/kubernetes/issues/1"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("kubernetes#1", "kubernetes", "does not match"),
-        (">=1.30,<1.40", "1.30", "is not a range"),
-        ('nominal: "3P"', "nominal: Q", "unknown symbol Q"),
-    ],
-)
-def test_invalid_report_is_refused_with_its_position(old: str, new: str, message: str) -> None:
-    problem = refused(CLAIM + REPORTED.replace(old, new))
-    assert message in problem.what
-    assert problem.where.startswith("f.yaml:2")
-
-
 def test_claim_without_a_window_has_none() -> None:
     (claim,) = parse(CLAIM, "f.yaml", SCHEMA)
     with pytest.raises(Problem, match="has no window"):
         Judge("x.py::test_y", (claim.id,), {claim.id: claim}).window(claim.id)
 
 
+SYMBOLS = "unknown symbol Q; the symbols are G, P, E, E2, R, S, U, T, L, D, Y, slack"
+
+
 @pytest.mark.parametrize(
-    ("window", "message"),
+    ("part", "old", "new", "message"),
     [
-        (
-            WINDOW.replace("nominal: G", "nominal: Q"),
-            "unknown symbol Q; the symbols are G, P, E, E2, R, S, U, T, L, D, Y, slack",
-        ),
-        (WINDOW.replace("G - slack", "G -"), "not a formula"),
-        (WINDOW.replace("G - slack", "'__import__(1)'"), "does not match"),
-        (WINDOW.replace("G - slack", "f(G)"), "not arithmetic: 'f(G)'"),
-        (WINDOW.replace("shape: period", "shape: odd"), "'odd' is not one of"),
-        (WINDOW.replace("nominal: G, ", ""), "'nominal' is a required property"),
+        (REPORTED, "kubernetes#1", "kubernetes", "does not match"),
+        (REPORTED, ">=1.30,<1.40", "1.30", "is not a range"),
+        (REPORTED, 'nominal: "3P"', "nominal: Q", "unknown symbol Q"),
+        (WINDOW, "nominal: G", "nominal: Q", SYMBOLS),
+        (WINDOW, "G - slack", "G -", "not a formula"),
+        (WINDOW, "G - slack", "'__import__(1)'", "does not match"),
+        (WINDOW, "G - slack", "f(G)", "not arithmetic: 'f(G)'"),
+        (WINDOW, "shape: period", "shape: odd", "'odd' is not one of"),
+        (WINDOW, "nominal: G, ", "", "'nominal' is a required property"),
     ],
 )
-def test_invalid_window_is_refused_with_its_position(window: str, message: str) -> None:
-    problem = refused(CLAIM + window)
+def test_invalid_window_or_report_is_refused_with_its_position(
+    part: str, old: str, new: str, message: str
+) -> None:
+    assert old in part
+    problem = refused(CLAIM + part.replace(old, new))
     assert message in problem.what
-    assert problem.where.startswith("f.yaml:22:")
+    assert problem.where.startswith("f.yaml:22:" if part == WINDOW else "f.yaml:2")
 
 
 # Malicious files are refused at once, with their position, and without effect
