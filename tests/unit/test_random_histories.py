@@ -57,6 +57,7 @@ ABANDONED_S = 10.0
 SLACK_LIMIT_S = configuration().slack_limit_s
 BURST_S = 0.001
 CUT_T, LAST_BEAT_T = 20.0, 19.5
+RENEWED_T = [0.5 + number * RENEW_S for number in range(45)]
 BRIEF = "brief"
 """A pod that exists for a while."""
 Deed = tuple[float, Callable[[float], object]]
@@ -176,37 +177,27 @@ def act(schedule: Schedule, sentinels: Sequence[float]) -> DatedStory:
     """Carry out the schedule in the order of time; a pod is on the partitioned node from the beginning on."""
     story = DatedStory()
     story.pod(BEGUN_T, node=NODE)
+    removed = partial(story.remove, resource="pods", namespace=NAMESPACE)
     unknown_t = LAST_BEAT_T + schedule.unknown_s
     taint_t, ready_t = unknown_t + schedule.taint_s, schedule.ready_t
-    deeds: list[Deed] = [(t, partial(renew, story, OTHER)) for t in every(RENEW_S, ENDS_T)]
-    deeds += [(t, partial(renew, story, NODE)) for t in [*every(RENEW_S, LAST_BEAT_T), LAST_BEAT_T]]
+    deeds: list[Deed] = [(t, partial(renew, story, OTHER)) for t in RENEWED_T]
+    deeds += [(t, partial(renew, story, NODE)) for t in (*RENEWED_T, LAST_BEAT_T) if t <= LAST_BEAT_T]
     deeds += [(unknown_t, partial(story.condition, status="Unknown")), (taint_t, story.taint)]
     deeds += [(ready_t, story.status), (ready_t + 0.2, story.untaint)]
     if schedule.evicted_s is not None:
         evicted_t = taint_t + schedule.evicted_s
-        deeds += [(evicted_t, story.evict), (evicted_t + schedule.removal_s, partial(remove, story, POD))]
+        deeds += [(evicted_t, story.evict), (evicted_t + schedule.removal_s, partial(removed, name=POD))]
     if schedule.flap is not None:
         flap_t, for_s = schedule.flap
         deeds += [(flap_t, partial(story.condition, status="Unknown")), (flap_t + for_s, story.status)]
     deeds += [(t, partial(story.pod, name=BRIEF)) for t in schedule.brief[::2]]
-    deeds += [(t, partial(remove, story, BRIEF)) for t in schedule.brief[1::2]]
+    deeds += [(t, partial(removed, name=BRIEF)) for t in schedule.brief[1::2]]
     deeds += [(t, partial(again, story)) for t in schedule.statuses]
     deeds += [(t, partial(story.sentinel, latency_s=0.0)) for t in sentinels]
     for t, deed in sorted(deeds, key=lambda pair: pair[0]):
         deed(t)
     story.fault(CUT_T, "planned", "armed", "injecting", "injected")
     return story
-
-
-def every(period_s: float, until_t: float) -> Iterator[float]:
-    t = 0.5
-    while t < until_t:
-        yield t
-        t += period_s
-
-
-def remove(story: Story, pod: str, t: float) -> None:
-    story.remove(t, "pods", NAMESPACE, pod)
 
 
 def renew(story: Story, node: str, t: float) -> None:
