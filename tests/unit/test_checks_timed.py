@@ -105,7 +105,7 @@ def test_eviction_is_missing_only_behind_a_fence(story: Story, label: str, words
 
 
 SEEN = moments.event_reported("Evicted", "Pod", POD, "")
-SPAN: Mapping[str, Moment] = {"after": moments.recording_began(), "until": TAINTED}
+SPAN: Mapping[str, Any] = {"after": moments.recording_began(), "until": TAINTED}
 
 
 @pytest.mark.parametrize(

@@ -221,10 +221,11 @@ def reported(
     ended: bool = True,
 ) -> None:
     for when, duration_s in phases:
-        of_it = outcome if when == "call" else "passed"
+        of_it: Any = outcome if when == "call" else "passed"
         properties = [(ENDED, True)] if ended and when == "teardown" else []
-        report = pytest.TestReport(nodeid, (nodeid, 0, nodeid), {}, of_it, None, when, (), duration_s)
-        report.user_properties = properties
+        report = pytest.TestReport(
+            nodeid, (nodeid, 0, nodeid), {}, of_it, None, when, (), duration_s, user_properties=properties
+        )
         report.worker_id = worker  # type: ignore[attr-defined]
         recorder.pytest_runtest_logreport(report)
 
