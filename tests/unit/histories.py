@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -54,6 +55,11 @@ def configuration(**changed: Json) -> Configuration:
 def wall(t: float) -> str:
     """Return the API timestamp, with microseconds, of a monotonic time."""
     return datetime.fromtimestamp(t + WALL_OFFSET_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def second(t: float) -> str:
+    """Return the API's timestamp, in whole seconds, of a monotonic time."""
+    return f"{wall(math.floor(t))[:19]}Z"
 
 
 class Story:
@@ -266,9 +272,7 @@ class Story:
         self.say(t, "heard", by=by, node=NODE, boot_id="b", error_s=error_s, unsure=unsure)
         return self
 
-    def look(
-        self, t: float, value: str | None, what: str = "locks", subject: str = NODE, **more: Json
-    ) -> Story:
+    def look(self, t: float, value: Json, what: str = "locks", subject: str = NODE, **more: Json) -> Story:
         """Record observations; only one if `more` holds an id."""
         repeated = {} if "id" in more else {"period_s": 0.5}
         self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **repeated, **more)
@@ -291,7 +295,9 @@ class Story:
     def fault(self, t: float, *steps: str, id_: str = "cut", **data: Json) -> Story:
         """Record steps of a fault, 10 ms apart."""
         for number, step in enumerate(steps):
-            self.say(t + number / 100, "fault", id=id_, fault={}, node=NODE, step=step, **data)
+            self.say(
+                t + number / 100, "fault", **{"id": id_, "fault": {}, "node": NODE, "step": step, **data}
+            )
         return self
 
     def sentinel(self, t: float, latency_s: float = 0.02, blind: Iterable[str] = ()) -> Story:

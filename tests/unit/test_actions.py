@@ -29,8 +29,8 @@ from nodeproof.actions import (
     set_cloud_answers,
     wait_podgc_quarantine,
 )
-from nodeproof.cluster.workloads import Pod, PodSettings, pod_spec
-from nodeproof.faults.providers import Cloud, Volumes, attachment, handle
+from nodeproof.cluster.workloads import Pod, PodSettings
+from nodeproof.faults.providers import Cloud, handle
 from nodeproof.labs.client.handle import _kubelet_settings
 from nodeproof.labs.kinds import EXISTING
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
@@ -51,7 +51,7 @@ from nodeproof.probes import (
     swap_of,
     wall_clock,
 )
-from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod, using_pvc
+from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod
 from nodeproof.scenario.lab import Lab
 from nodeproof.sources import Call, Journal, cloud_calls
 from tests.fakes import FakeMachine, fake_lab
@@ -165,15 +165,12 @@ def test_action_returns_at_once_if_no_quarantine_has_begun(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("metrics", [SOME_BEGUN, ANOTHER, ""], ids=["some", "not-told", "no-metrics"])
-def test_quarantine_of_old_nodes_is_not_awaited(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
-    cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": 1001.0 - OVER_S}), "a", "b")
-    assert cluster.requests == [1001.0]
-
-
-@pytest.mark.parametrize("metrics", [SOME_BEGUN, ANOTHER, ""], ids=["some", "not-told", "no-metrics"])
-def test_quarantine_of_youngest_node_is_awaited(monkeypatch: pytest.MonkeyPatch, metrics: str) -> None:
-    cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": 990.0}), "a", "b")
-    assert cluster.requests[-1] == 990.0 + OVER_S
+@pytest.mark.parametrize(("youngest", "last_request"), [(1001.0 - OVER_S, 1001.0), (990.0, 990.0 + OVER_S)])
+def test_quarantine_is_awaited_until_the_youngest_node_is_old(
+    monkeypatch: pytest.MonkeyPatch, metrics: str, youngest: float, last_request: float
+) -> None:
+    cluster = waited(monkeypatch, Cluster(metrics, {"a": 10.0, "b": youngest}), "a", "b")
+    assert cluster.requests[-1] == last_request
 
 
 def test_continually_recreated_node_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,26 +205,6 @@ PVC = "volume-0123abcd-0"
 
 def test_volume_handle_matches_the_driver() -> None:
     assert handle(PVC) == volume_id(PVC)
-
-
-def test_volume_attachment_has_the_name_given_by_kubernetes() -> None:
-    # printf 'np-...csi.nodeproof.devnode-1' | sha256sum
-    assert attachment(PVC, "node-1").startswith("csi-")
-    assert len(attachment(PVC, "node-1")) == len("csi-") + 64
-    assert attachment(PVC, "node-1") != attachment(PVC, "node-2")
-
-
-def test_pvcs_are_named_after_the_fault() -> None:
-    assert Volumes(2, id="0123abcd").pvcs == [PVC, "volume-0123abcd-1"]
-
-
-def test_pod_mounts_each_of_its_volumes() -> None:
-    spec = pod_spec(using_pvc(PVC))
-    (container,) = spec["containers"]
-    assert [mount["name"] for mount in container["volumeMounts"]] == [
-        volume["name"] for volume in spec["volumes"]
-    ]
-    assert "volumeMounts" not in pod_spec({})["containers"][0]
 
 
 def test_node_path_is_below_the_root_of_the_node(tmp_path: Path) -> None:
@@ -315,6 +292,10 @@ def beside(tmp_path: Path) -> Beside:
     return Beside(tmp_path)
 
 
+def stored(beside: Beside, cloud: Cloud, ending: str) -> Any:
+    return json.loads((beside.folder / CLOUD / f"cloud-{cloud.id}.{ending}").read_text())
+
+
 def doing(beside: Beside, *active: Cloud) -> ActionContext:
     """Return an action's context while these clouds are active."""
     faults = {fault.id: fault for fault in active}
@@ -326,30 +307,20 @@ def doing(beside: Beside, *active: Cloud) -> ActionContext:
 def test_cloud_is_started_with_its_files_and_optional_initialisation(beside: Beside, sets_up: bool) -> None:
     cloud = Cloud({"a": "gone"}, {"a": {"lab": "x"}}, initialises_nodes=sets_up)
     cloud.inject(cast("Shell", beside))
-
-    path = beside.folder / CLOUD / cloud_file(cloud, "json")
-    flags = json.loads(path.read_text())
+    flags = stored(beside, cloud, "json")
     for what in ("answers", "addresses", "calls"):
-        assert flags.pop(f"nodeproof-{what}") == str(beside.folder / CLOUD / cloud_file(cloud, what))
+        assert flags.pop(f"nodeproof-{what}") == str(beside.folder / CLOUD / f"cloud-{cloud.id}.{what}")
     assert ("cloud-node-controller" in flags.get("controllers", "")) is sets_up
-    assert json.loads((beside.folder / CLOUD / cloud_file(cloud, "answers")).read_text()) == {"a": "gone"}
-
-
-def cloud_file(cloud: Cloud, ending: str) -> str:
-    return f"cloud-{cloud.id}.{ending}"
+    assert stored(beside, cloud, "answers") == {"a": "gone"}
 
 
 def test_cloud_adds_node_addresses_by_type(beside: Beside) -> None:
     cloud = Cloud({}, {}, initialises_nodes=True)
     cloud.inject(cast("Shell", beside))
-    set_cloud_addresses("a", InternalIP=["10.77.1.1"], ExternalIP=["10.78.1.1", "10.78.1.2"]).do(
-        doing(beside)
-    )
-
-    addresses = json.loads((beside.folder / CLOUD / cloud_file(cloud, "addresses")).read_text())
-    types = [address["type"] for address in addresses["a"]]
-    assert types == ["InternalIP", "ExternalIP", "ExternalIP"]
-    assert addresses["a"][2]["address"] == "10.78.1.2"
+    addresses = {"InternalIP": ["10.77.1.1"], "ExternalIP": ["10.78.1.1", "10.78.1.2"]}
+    set_cloud_addresses("a", **addresses).do(doing(beside))
+    written = [(address["type"], address["address"]) for address in stored(beside, cloud, "addresses")["a"]]
+    assert written == [(type_, address) for type_, several in addresses.items() for address in several]
 
 
 def test_cloud_without_labels_of_a_node_may_not_lose_it(beside: Beside) -> None:
@@ -379,7 +350,6 @@ Allocatable:
   cpu:                3
 System Info:
   Boot ID:                    0c0b
-  Operating System:           linux
 """
 
 
@@ -406,15 +376,17 @@ STATS = {
 }
 
 
-def test_swap_of_node_pod_and_container_is_read() -> None:
-    assert swap_of(STATS, "", "") == {"swapUsageBytes": 3, "swapAvailableBytes": 7}
-    assert swap_of(STATS, "paged", "") == {"swapUsageBytes": 2}
-    assert swap_of(STATS, "paged", "main") == {"swapUsageBytes": 1}
-
-
-def test_missing_swap_statistics_are_empty() -> None:
-    assert swap_of(STATS, "gone", "main") == swap_of(STATS, "gone", "") == {}
-    assert swap_of(STATS, "paged", "none") == swap_of(STATS, "paged", "gone") == {}
+@pytest.mark.parametrize(
+    ("pod", "container", "swap"),
+    [
+        ("", "", {"swapUsageBytes": 3, "swapAvailableBytes": 7}),
+        ("paged", "", {"swapUsageBytes": 2}),
+        ("paged", "main", {"swapUsageBytes": 1}),
+        *((pod, container, {}) for pod, container in (("gone", "main"), ("gone", ""), ("paged", "none"))),
+    ],
+)
+def test_swap_of_node_pod_and_container_is_read(pod: str, container: str, swap: Mapping[str, int]) -> None:
+    assert swap_of(STATS, pod, container) == swap
 
 
 FOLDER = "/var/lib/kubelet/pods/0c0b/volumes/kubernetes.io~secret"
@@ -448,28 +420,21 @@ def test_each_node_has_its_last_number() -> None:
     assert last_of("1 node-1\n2 node-1", "node-1") == 1
 
 
-@pytest.mark.parametrize(("text", "written"), [(NUMBERS, 3), ("", 0)])
-def test_consecutive_numbers_have_no_flaw(text: str, written: int) -> None:
-    assert counts_in(text, NODES) == {"written": written, "lost": [], "doubled": [], "torn": []}
-
-
-def test_torn_lost_and_doubled_numbers_are_reported() -> None:
-    flaws = counts_in("1 node-1\n3\n3 node-2\n3 node-1\n", NODES)
-    assert flaws == {"written": 3, "lost": [2], "doubled": [3], "torn": ["3\n"]}
-
-
 @pytest.mark.parametrize(
-    ("text", "torn"),
+    ("text", "flaws"),
     [
-        ("1 node-1\n2 nod", ["2 nod"]),
-        ("1 node-1\n2 node-2", ["2 node-2"]),
-        ("1 node-1\n2 nod3 node-2\n", ["2 nod3 node-2\n"]),
-        ("1 node-1\n2 nod\n", ["2 nod\n"]),
-        ("1 node-1\n\n", ["\n"]),
+        (NUMBERS, {"written": 3}),
+        ("", {"written": 0}),
+        ("1 node-1\n3\n3 node-2\n3 node-1\n", {"written": 3, "lost": [2], "doubled": [3], "torn": ["3\n"]}),
+        ("1 node-1\n2 nod", {"written": 1, "torn": ["2 nod"]}),
+        ("1 node-1\n2 node-2", {"written": 1, "torn": ["2 node-2"]}),
+        ("1 node-1\n2 nod3 node-2\n", {"written": 1, "torn": ["2 nod3 node-2\n"]}),
+        ("1 node-1\n2 nod\n", {"written": 1, "torn": ["2 nod\n"]}),
+        ("1 node-1\n\n", {"written": 1, "torn": ["\n"]}),
     ],
 )
-def test_partial_line_is_torn(text: str, torn: list[str]) -> None:
-    assert counts_in(text, NODES)["torn"] == torn
+def test_lost_doubled_and_torn_numbers_are_reported(text: str, flaws: Mapping[str, Any]) -> None:
+    assert counts_in(text, NODES) == {"lost": [], "doubled": [], "torn": [], **flaws}
 
 
 def test_last_acknowledged_number_is_the_highest_of_all_boots() -> None:
@@ -534,10 +499,9 @@ def test_flags_and_configuration_fields_are_read() -> None:
 
 
 def test_kubelet_with_drop_ins_is_unknown() -> None:
-    assert (
-        _kubelet_settings(kubelet("kubelet", "--config=/etc/kubelet", "--config-dir=/etc/kubelet.d")) is None
-    )
-    assert _kubelet_settings(kubelet("kubelet", "--config=/etc/kubelet", "--config-dir=")) is not None
+    argv = ("kubelet", "--config=/etc/kubelet")
+    assert _kubelet_settings(kubelet(*argv, "--config-dir=/etc/kubelet.d")) is None
+    assert _kubelet_settings(kubelet(*argv, "--config-dir=")) is not None
 
 
 @pytest.mark.parametrize(

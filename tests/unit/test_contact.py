@@ -68,21 +68,13 @@ def cut(fault: Json = PARTITION, by: str = KUBELET, place: str = NODE) -> Story:
     while t < CUT_T:
         renewed(story, t, by)
         t += 2.04
-    return faulted(story, CUT_T, "injecting", "injected", fault=fault, place=place)
-
-
-def faulted(
-    story: Story, t: float, *steps: str, fault: Json = PARTITION, id_: str = "cut", place: str = NODE
-) -> Story:
-    for number, step in enumerate(steps):
-        story.say(t + number / 100, "fault", id=id_, fault=fault, node=place, step=step)
-    return story
+    return story.fault(CUT_T, "injecting", "injected", fault=fault, node=place)
 
 
 def lost(story: Story, unknown_t: float = LATE_UNKNOWN_T, taint_s: float = 0.15) -> Story:
     """Record that the node becomes Unknown, and the healing."""
     story.condition(unknown_t, "Unknown").taint(unknown_t + taint_s)
-    return faulted(story, HEALING_T, "healing", "healed", "closed")
+    return story.fault(HEALING_T, "healing", "healed", "closed", fault=PARTITION)
 
 
 def verdict_of(story: Story, check: Check = FROM_FAULT) -> Verdict:
@@ -178,16 +170,16 @@ def test_renewal_received_once_healing_began_is_no_contact(received_t: float) ->
 
 
 def test_renewal_between_two_faults_is_no_contact() -> None:
-    story = faulted(cut(), CUT_T + 2.0, "healing", "healed", "closed")
+    story = cut().fault(CUT_T + 2.0, "healing", "healed", "closed", fault=PARTITION)
     renewed(story, CUT_T + 4.0)
-    faulted(story, CUT_T + 6.0, "injecting", "injected", id_="second")
+    story.fault(CUT_T + 6.0, "injecting", "injected", fault=PARTITION, id_="second")
     assert contact(story.history(), configuration()) == ""
     renewed(story, CUT_T + 8.0)
     assert "fault second" in contact(story.history(), configuration())
 
 
 def test_standing_fault_presumes_silence_from_the_beginning() -> None:
-    story = faulted(Story(), 0.0, "injecting", "injected")
+    story = Story().fault(0.0, "injecting", "injected", fault=PARTITION)
     assert contact(story.history(), configuration()) == ""
     assert contact(renewed(story, 5.0, by="").history(), configuration())
 
@@ -201,7 +193,7 @@ def test_lease_on_a_list_after_a_gap_shows_the_contact() -> None:
 
 
 def test_fault_without_proof_is_reported_as_such() -> None:
-    story = faulted(renewed(cut(), LATE_T), LATE_T + 2.0, "unproven")
+    story = renewed(cut(), LATE_T).fault(LATE_T + 2.0, "unproven", fault=PARTITION)
     verdict = verdict_of(lost(story))
     assert verdict.label == NOT_INJECTED
     assert "no probe proved" in verdict.reason
@@ -247,7 +239,7 @@ def test_contact_names_another_writer_too() -> None:
 def test_annotation_before_the_fault_is_of_no_interest() -> None:
     story = Story().sentinel(1.0)
     annotated(renewed(story, 4.0), 5.0)
-    faulted(renewed(story, CUT_T - 1.0), CUT_T, "injecting", "injected")
+    renewed(story, CUT_T - 1.0).fault(CUT_T, "injecting", "injected", fault=PARTITION)
     verdict = verdict_of(lost(story))
     assert verdict.label == DEVIATES
     assert ANOTHER not in verdict.reason

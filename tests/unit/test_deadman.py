@@ -59,6 +59,12 @@ def kinds(log: Path) -> list[str]:
     return [json.loads(line)["kind"] for line in log.read_text().splitlines()]
 
 
+def armed(log: Path, healing: Healing, ttl_s: float = SHORT_S) -> Deadman:
+    switch = Deadman(healing, EventLog(log))
+    switch.arm(FAULT, ttl_s)
+    return switch
+
+
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPatch]:
     """Limit the event log's disk to half a line; undo it to free space."""
@@ -79,9 +85,7 @@ def full(monkeypatch: pytest.MonkeyPatch, log: Path) -> Iterator[pytest.MonkeyPa
 
 @pytest.mark.parametrize("failures", [0, 3])
 def test_deadman_heals_despite_a_full_disk(log: Path, full: pytest.MonkeyPatch, failures: int) -> None:
-    healing = Healing(failures)
-    switch = Deadman(healing, EventLog(log))
-    switch.arm(FAULT, SHORT_S)
+    switch = armed(log, healing := Healing(failures))
     assert eventually(lambda: healing.healed, TIMEOUT_S) == 1
     assert eventually(lambda: not switch.armed(), TIMEOUT_S)
     healed_t = time.monotonic()
@@ -106,9 +110,7 @@ def test_event_refused_by_the_disk_leaves_no_partial_line(log: Path, full: pytes
     "error", [None, subprocess.TimeoutExpired("kill", 1.0), OSError("boot_id"), KeyError("x"), ValueError()]
 )
 def test_deadman_retries_until_healed_whatever_the_error(log: Path, error: Exception | None) -> None:
-    healing = Healing(failures=30, error=error)
-    switch = Deadman(healing, EventLog(log))
-    switch.arm(FAULT, SHORT_S)
+    switch = armed(log, healing := Healing(failures=30, error=error))
     assert eventually(lambda: healing.healed, TIMEOUT_S) == 1
     assert eventually(lambda: not switch.armed(), TIMEOUT_S)
     assert kinds(log) == ["deadman", "deadman-failed"]
@@ -117,9 +119,7 @@ def test_deadman_retries_until_healed_whatever_the_error(log: Path, error: Excep
 
 
 def test_deadman_stops_healing_once_disarmed(log: Path) -> None:
-    healing = Healing(failures=10**9)
-    switch = Deadman(healing, EventLog(log))
-    switch.arm(FAULT, SHORT_S)
+    switch = armed(log, healing := Healing(failures=10**9))
     assert eventually(lambda: healing.began, TIMEOUT_S)
     switch.arm(FAULT, 0)
     last = healing.began + 1
@@ -130,8 +130,7 @@ def test_deadman_stops_healing_once_disarmed(log: Path) -> None:
 def test_switch_renewed_during_a_heal_can_be_disarmed(log: Path) -> None:
     healing = Healing()
     healing.may_go_on.clear()
-    switch = Deadman(healing, EventLog(log))
-    switch.arm(FAULT, SHORT_S)
+    switch = armed(log, healing)
     assert eventually(lambda: healing.began, TIMEOUT_S)
     switch.arm(FAULT, QUIET_S)
     healing.may_go_on.set()
@@ -142,11 +141,9 @@ def test_switch_renewed_during_a_heal_can_be_disarmed(log: Path) -> None:
 
 
 def test_late_renewal_does_not_rearm_a_disarmed_switch(log: Path) -> None:
-    healing = Healing()
-    switch = Deadman(healing, EventLog(log))
-    switch.arm(FAULT, LONG_S)
-    switch.arm(FAULT, 0)
-    switch.arm(FAULT, 0)
+    switch = armed(log, healing := Healing(), LONG_S)
+    for _time in range(2):
+        switch.arm(FAULT, 0)
     with pytest.raises(Problem, match="was disarmed"):
         switch.arm(FAULT, SHORT_S)
     assert throughout(lambda: not healing.began, QUIET_S)

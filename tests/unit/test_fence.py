@@ -56,14 +56,12 @@ def machine(tmp_path: Path) -> Iterator[Local]:
     local.end()
 
 
-def late_injection(fault: Fault, machine: Local) -> None:
-    """Inject; the command begins after its timeout."""
+def timed_out(fault: Fault, machine: Local) -> FencedShell:
+    """Inject by a command that outlasts its timeout."""
     fenced = FencedShell(machine, fault.id)
-    machine.is_late = True
     with pytest.raises(MachineError):
         fault.inject(fenced)
-    machine.is_late = False
-    assert not fenced.has_ended
+    return fenced
 
 
 def test_command_gets_its_input_and_returns_status_and_output(machine: Local) -> None:
@@ -90,35 +88,28 @@ def test_command_that_begins_after_the_healing_has_no_effect(
     machine: Local, heal: Callable[[Fault, Local], object]
 ) -> None:
     fault = Touched(machine.folder / "harm")
-    late_injection(fault, machine)
+    machine.is_late = True
+    assert not timed_out(fault, machine).has_ended
+    machine.is_late = False
     heal(fault, machine)
     assert throughout(lambda: not fault.path.exists(), 2 * LATE_S)
     assert machine.commands[0].wait(TIMEOUT_S) != 0
 
 
-def test_healing_waits_for_a_running_command(machine: Local) -> None:
-    fault = Touched(machine.folder / "harm", f'sleep {LATE_S}; touch "$0"')
-    with pytest.raises(MachineError):
-        fault.inject(FencedShell(machine, fault.id))
-    heal_fenced(fault, machine)
-    assert not fault.path.exists()
-    assert machine.commands[0].wait(TIMEOUT_S) == 0
-
-
-def test_healing_waits_for_a_command_of_a_killed_caller(tmp_path: Path) -> None:
-    machine = Local(tmp_path, kills=True)
-    fault = Touched(machine.folder / "harm", f'sleep {LATE_S}; touch "$0"')
-    with pytest.raises(MachineError):
-        fault.inject(FencedShell(machine, fault.id))
+@pytest.mark.parametrize("kills", [False, True], ids=["waiting caller", "killed caller"])
+def test_healing_waits_for_a_running_command(tmp_path: Path, kills: bool) -> None:
+    machine = Local(tmp_path, kills=kills)
+    fault = Touched(tmp_path / "harm", f'sleep {LATE_S}; touch "$0"')
+    timed_out(fault, machine)
     heal_fenced(fault, machine)
     assert throughout(lambda: not fault.path.exists(), 2 * LATE_S)
+    assert kills or machine.commands[0].wait(TIMEOUT_S) == 0
     machine.end()
 
 
 def test_healing_kills_a_command_that_does_not_end(machine: Local) -> None:
     fault = Touched(machine.folder / "harm", 'while :; do touch "$0"; sleep 0.1; done')
-    with pytest.raises(MachineError):
-        fault.inject(FencedShell(machine, fault.id))
+    timed_out(fault, machine)
     heal_fenced(fault, machine)
     assert throughout(lambda: not fault.path.exists(), LATE_S)
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,19 +99,20 @@ def test_concurrent_writers_lose_no_line(ledger: Ledger) -> None:
     assert len(ledger.path.read_text().splitlines()) == 4 + 80
 
 
-@pytest.mark.parametrize("elsewhere", ["another machine", "another boot", "another user"])
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (socket, "gethostname", lambda: "some/where else"),
+        (ledgers, "_BOOT_ID", Path("/proc/sys/kernel/ostype")),
+        (os, "getuid", lambda: 4711),
+    ],
+    ids=["another machine", "another boot", "another user"],
+)
 def test_ledgers_of_another_host_in_the_same_home_are_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str, value: object
 ) -> None:
-    boot = tmp_path / "boot_id"
-    boot.write_text("11111111-1111-1111-1111-111111111111\n")
     with monkeypatch.context() as patch:
-        if elsewhere == "another machine":
-            patch.setattr(socket, "gethostname", lambda: "some/where else")
-        elif elsewhere == "another boot":
-            patch.setattr(ledgers, "_BOOT_ID", boot)
-        else:
-            patch.setattr(os, "getuid", lambda: 4711)
+        patch.setattr(module, name, value)
         theirs = Ledger("p-000001", tmp_path)
         theirs.write("planned", FAULT)
         assert labs_with_ledgers(tmp_path) == ["p-000001"]
@@ -126,10 +127,8 @@ def test_zone_lease_finds_its_own_faults_and_lab_lease_all(tmp_path: Path) -> No
     first, second = (Ledger("p-000001", tmp_path, lease=zone) for zone in ("zone-a", "zone-b"))
     first.write("planned", FAULT)
     second.write("planned", OTHER)
-    assert [open_faults(ledger) for ledger in (first, second)] == [
-        [("00000001", "planned")],
-        [("00000002", "planned")],
-    ]
+    assert open_faults(first) == [("00000001", "planned")]
+    assert open_faults(second) == [("00000002", "planned")]
     assert len(whole.unfinished()) == 2
     whole.write("closed", FAULT)
     assert open_faults(first) == []
@@ -239,14 +238,12 @@ def idle_injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
     monkeypatch.setattr(injector, "check_plan", lambda *_arguments: None)
     monkeypatch.setattr(injector, "STILL_IN_TIMEOUT_S", 0.05)
     monkeypatch.setattr(injector, "_PROBE_PERIOD_S", 0.01)
-    ledger = Ledger("lab", tmp_path)
-    record = cast("Record", None)
     return Injector(
         machine=lambda _name: cast("Machine", Local(tmp_path)),
         targets=lambda _node, _harms: (),
-        record=lambda: record,
+        record=lambda: cast("Record", None),
         control_planes=frozenset,
-        ledger=ledger,
+        ledger=Ledger("lab", tmp_path),
         deadman=cast("Deadman", NoSwitch()),
     )
 
@@ -261,6 +258,12 @@ ANSWERS = pytest.mark.parametrize(
 def note(steps: list[str]) -> Callable[..., None]:
     """Store the steps that a history receives."""
     return lambda _kind, _t, **data: steps.append(data["step"])
+
+
+def injecting(
+    own: Injector, fault: Scripted, append: Callable[..., None] | None = None
+) -> AbstractContextManager[object]:
+    return own.inject(cast("Fault", fault), Declared(()), append or note([]))
 
 
 @pytest.mark.parametrize(
@@ -284,21 +287,19 @@ def test_only_an_answered_probe_proves_that_a_fault_is_gone(
     idle_injector: Injector, answer: Answer, step: list[str], is_standing: bool
 ) -> None:
     steps: list[str] = []
-    fault = Scripted()
-    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([] if is_standing else steps))
-    with injecting, idle_injector.standing(note(steps)) if is_standing else nullcontext():
+    fault, standing = Scripted(), idle_injector.standing(note(steps)) if is_standing else nullcontext()
+    with injecting(idle_injector, fault, note([] if is_standing else steps)), standing:
         fault.answer = answer
     if is_standing:
         assert steps == ["injecting", "injected", *step]
     else:
-        assert steps[:4] == ["planned", "armed", "injecting", "injected"]
-        assert steps[4:] == [*step, "healing", "healed", "closed"]
+        assert steps == ["planned", "armed", "injecting", "injected", *step, "healing", "healed", "closed"]
 
 
 def test_injection_and_healing_are_notified_once_they_are_proven(idle_injector: Injector) -> None:
     notified: list[str] = []
     idle_injector.notify = lambda step, _fault: notified.append(step)
-    with idle_injector.inject(cast("Fault", Scripted()), Declared(()), note([])):
+    with injecting(idle_injector, Scripted()):
         assert notified == ["injected"]
     assert notified == ["injected", "healed"]
 
@@ -327,10 +328,7 @@ def test_fault_is_healed_at_once_although_its_scenario_does_not_end(idle_injecto
     idle_injector.abort = AbortPoll(lambda: answers.pop(0), 0.01)
     idle_injector.say = lines.append
     fault = Healed()
-    injecting = idle_injector.inject(
-        cast("Fault", fault), Declared(()), lambda _kind, _t, **data: entries.append(data)
-    )
-    with injecting:
+    with injecting(idle_injector, fault, lambda _kind, _t, **data: entries.append(data)):
         assert fault.healed.wait(HEALED_TIMEOUT_S)
         assert eventually(lambda: lines, HEALED_TIMEOUT_S)
     (entry,) = [entry for entry in entries if entry["step"] == "aborted"]
@@ -369,7 +367,7 @@ def test_abort_heals_until_the_machine_answers_and_renews_no_switch(
     fault = Stubborn()
     armed: list[float] = []
     idle_injector.deadman = cast("Deadman", SimpleNamespace(arm=lambda _fault, ttl_s: armed.append(ttl_s)))
-    with idle_injector.inject(cast("Fault", fault), Declared(()), note([])):
+    with injecting(idle_injector, fault):
         answers.append(["HTTP 503"])
         assert eventually(lambda: fault.has_failed, HEALED_TIMEOUT_S)
         armed.clear()
@@ -381,21 +379,17 @@ def test_abort_of_one_fault_ends_all_that_are_active(idle_injector: Injector) ->
     answers: list[list[str]] = []
     idle_injector.abort = AbortPoll(lambda: answers.pop(0) if answers else [], 0.01)
     first, second = Healed(), Healed(id="1b2c3d4e")
-    with (
-        idle_injector.inject(cast("Fault", first), Declared(()), note([])),
-        idle_injector.inject(cast("Fault", second), Declared(()), note([])),
-    ):
+    with injecting(idle_injector, first), injecting(idle_injector, second):
         answers.append(["HTTP 503"])
         assert first.healed.wait(HEALED_TIMEOUT_S)
         assert second.healed.wait(HEALED_TIMEOUT_S)
 
 
 def test_abort_before_a_probe_sees_the_fault_is_no_missing_fault(idle_injector: Injector) -> None:
-    fault = Healed(answer=lambda: False)
+    fault = Healed()
     idle_injector.abort = AbortPoll(lambda: ["HTTP 503"], 0.01)
     fault.is_injected = lambda _machine: False  # type: ignore[method-assign]
-    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([]))
-    with pytest.raises(Aborted, match="HTTP 503"), injecting:
+    with pytest.raises(Aborted, match="HTTP 503"), injecting(idle_injector, fault):
         pytest.fail("the fault was aborted")
     assert fault.healed.is_set()
 
@@ -421,8 +415,7 @@ def test_interrupted_injection_ends_before_it_is_healed(idle_injector: Injector)
     lines: list[str] = []
     idle_injector.say = lines.append
     fault = Slow()
-    injecting = idle_injector.inject(cast("Fault", fault), Declared(()), note([]))
-    with pytest.raises(KeyboardInterrupt), injecting:
+    with pytest.raises(KeyboardInterrupt), injecting(idle_injector, fault):
         pytest.fail("the run was interrupted")
     assert fault.ends == ["injected", "healed"]
     assert lines == ["injecting scripted on node-1 (0a1b2c3d), please wait; then it is healed"]

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from infra.csi import calls as written
-from nodeproof.artifacts.components import HOLLOW, ROLES
+from nodeproof.artifacts.components import HOLLOW
 from nodeproof.checks import witnessed
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.workloads import Pod
@@ -63,8 +63,12 @@ def context_of(history: History, lab: LabHandle, boot_t: float = -100.0) -> Sour
     return SourceContext(lab, history, lambda _node: clock, lambda _node: clock)
 
 
+def lab_with(parts: Mapping[str, object], full: Sequence[str] = ()) -> LabHandle:
+    return fake_lab({"life.full_parts": lambda **_since: list(full), **parts})
+
+
 def journal(story: Story, machine: FakeMachine, boot_t: float, full: Sequence[str] = ()) -> SourceMessages:
-    lab = fake_lab({"fleet.machine": lambda _name: machine, "life.full_parts": lambda **_since: list(full)})
+    lab = lab_with({"fleet.machine": lambda _name: machine}, full)
     return Journal(NODE, KUBELET).read(context_of(story.history(), lab, boot_t))
 
 
@@ -89,11 +93,11 @@ def test_journal_lacks_everything_before_its_first_line(
     assert all("starts after the recording" in loss.why for loss in read.losses) or not logged
 
 
-def test_full_memory_may_have_lost_lines_of_a_journal() -> None:
+def test_full_memory_may_have_lost_messages() -> None:
     read = journal(Story(), journal_of((1.0, "Linux version")), -100.0, [FULL])
-    assert [lost.why for lost in read.losses] == [FULL]
-    assert read.losses[0].since_t < 0.0
-    assert read.losses[0].until_t == read.until_t
+    (lost,) = read.losses
+    assert (lost.why, lost.since_t < 0.0, lost.until_t) == (FULL, True, read.until_t)
+    assert [lost.why for lost in witness(STARTED, full=[FULL]).losses] == [FULL]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +152,7 @@ def witness(text: str, *steps: Mapping[str, Any], full: Sequence[str] = ()) -> S
     story = Story()
     for step in steps:
         story.say(**{"node": NODE, **step})
-    machine = FakeMachine(lambda _argv: text, name=NODE)
-    lab = fake_lab({"fleet.machine": lambda _name: machine, "life.full_parts": lambda **_since: list(full)})
+    lab = lab_with({"fleet.machine": lambda _name: FakeMachine(lambda _argv: text, name=NODE)}, full)
     return WitnessMessages(Pod("default", "pod-1", NODE)).read(context_of(story.history(), lab))
 
 
@@ -200,10 +203,6 @@ def test_power_cut_may_lose_the_end_of_a_witness_file(
     assert times(witness(STARTED, *steps)) == lost
 
 
-def test_full_memory_may_have_lost_messages_of_a_witness() -> None:
-    assert [lost.why for lost in witness(STARTED, full=[FULL]).losses] == [FULL]
-
-
 # A component's log
 
 OFFSET_S = round(time.time()) - 100.0
@@ -222,20 +221,22 @@ def log(
     (folder / f"{component}.log").write_bytes(text.encode())
     executable = folder / "executable"
     executable.write_bytes(b"\x7fELF " + TEXT.encode())
-    lab = fake_lab(
-        {
-            "life.logs": folder,
-            "life.full_parts": lambda **_since: list(full),
-            "components.path": lambda _role: executable,
-            "kind.kubelet_role": HOLLOW,
-            "fleet.nodes": list,
-            "features": frozenset(),
-            "fleet.node_names": list,
-        }
-    )
-    assert MANAGER in ROLES
+    parts: dict[str, object] = {
+        "life.logs": folder,
+        "components.path": lambda _role: executable,
+        "kind.kubelet_role": HOLLOW,
+        "features": frozenset(),
+    }
+    lab = lab_with({**parts, "fleet.nodes": list, "fleet.node_names": list}, full)
     history = History.of([Entry(0.0, "begun", {"wall_offset_s": OFFSET_S}), *steps])
     return Log(component, TEXT).read(context_of(history, lab))
+
+
+def earlier_log(folder: Path, component: str, text: str, until_t: float) -> None:
+    """Write a log that was truncated at a time (s)."""
+    path = folder / f"{component}.log.1"
+    path.write_text(f"{text}\n")
+    os.utime(path, (OFFSET_S + until_t,) * 2)
 
 
 def test_torn_line_is_a_loss_at_its_time(tmp_path: Path) -> None:
@@ -251,21 +252,17 @@ def test_log_with_an_incomplete_last_line_may_lack_more(tmp_path: Path) -> None:
 
 
 def test_truncated_log_reports_when(tmp_path: Path) -> None:
-    earlier = tmp_path / f"{MANAGER}.log.1"
-    earlier.write_text(f"{klog(-5.0)}\n")
-    os.utime(earlier, (OFFSET_S + 25.0, OFFSET_S + 25.0))
+    earlier_log(tmp_path, MANAGER, klog(-5.0), 25.0)
     assert times(log(tmp_path, f"{klog(30.0)}\n")) == [(24.0, 26.0)]
 
 
 def test_log_without_its_beginning_lacks_it_except_on_a_joined_node(tmp_path: Path) -> None:
     ((since_t, until_t),) = times(log(tmp_path, f"{klog(30.0)}\n"))
     assert (since_t, round(until_t)) == (0.0, 30)
-    joined = Entry(20.0, "machine", {"node": NODE, "step": "joining"})
-    assert log(tmp_path, f"{klog(30.0)}\n", joined, component=f"kubelet-{NODE}").losses == []
-    earlier = tmp_path / f"kubelet-{NODE}.log.1"
-    earlier.write_text(f"{klog(40.0)}\n")
-    os.utime(earlier, (OFFSET_S - 1.0, OFFSET_S - 1.0))
-    ((since_t, until_t),) = times(log(tmp_path, f"{klog(50.0)}\n", joined, component=f"kubelet-{NODE}"))
+    joined, component = Entry(20.0, "machine", {"node": NODE, "step": "joining"}), f"kubelet-{NODE}"
+    assert log(tmp_path, f"{klog(30.0)}\n", joined, component=component).losses == []
+    earlier_log(tmp_path, component, klog(40.0), -1.0)
+    ((since_t, until_t),) = times(log(tmp_path, f"{klog(50.0)}\n", joined, component=component))
     assert (since_t, round(until_t)) == (0.0, 40)
 
 
