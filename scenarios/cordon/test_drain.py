@@ -97,8 +97,10 @@ def expect_drain(
     graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": GRACE_S}})
     evicts.expect(graceful, within=windows.up_to(DELETION_S), after=drain.begun)
     leaves_daemons.expect(deployment.deletion, within=windows.up_to(DELETION_S), after=drain.begun)
+    # Nothing else deletes them, so the absence may begin before the drain.
     for kept in left:
-        evicts.never(kept.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)
+        absence = windows.absence_including_anchor(lab.quiet_s)
+        evicts.never(kept.deletion, throughout=absence, after=drain.begun)
     leaves_daemons.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)
     lab.collect(evictions, others)
     for source, low, high in ((evictions, 1, 9), (others, 0, 0)):
