@@ -1,32 +1,33 @@
 """Pods of a node that is cordoned and then drained."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import Pod, Workload, preferring, workload
+from collections.abc import Sequence
 
-CONTAINER_START_S, DELETION_S = 30.0, 10.0
-DRAIN_FLAGS = ("--force", "--timeout=30s")
-"""Pods without a controller block a drain, too."""
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import STATIC_PODS, Pod, Workload, mirror_pod, preferring, workload
+from nodeproof.scenario.sources import audit
+
+STATIC_POD_START_S, CONTAINER_START_S, DELETION_S = 60.0, 30.0, 10.0
+GRACE_S = 1
+"""Grace period of the pod without a controller (s)."""
+IGNORE, FORCE = "--ignore-daemonsets", "--force"
 
 
-@needs(nodes=3, faulted=1, duration_s="4P + 35")
+@needs(nodes=3, faulted=1, duration_s="4P + 40")
 def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
-    node = lab.target
+    node, static = lab.target, mirror_pod(lab.target)
     daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
+    with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
-    with lab.record():
-        with lab.inject(faults.unit_down(node)) as fault:
-            pass
-        renewal = moments.first_after(node.lease_renewal, after=fault.healing_at)
-        lab.wait_for(renewal.after(fault.healing_at, windows.recovery()))
-        pod = lab.run(actions.run_pod(on=node))
+    with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
+        lab.wait_for(static.running.after(restart.requested_at, windows.up_to(STATIC_POD_START_S)))
+        pod, other = (lab.run(actions.run_pod(on=name)) for name in (node, lab.others[0]))
         for controller in (daemons, deployment):
             lab.run(controller.make)
             lab.wait_for(
                 controller.running_on(node).after(controller.make.begun, windows.up_to(CONTAINER_START_S))
             )
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
-        expect_drain(lab, claim, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
         kubelet_event = claim("cordon.kubelet-event")
         refused, allowed = (
@@ -35,8 +36,9 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         )
         kubelet_event.expect(allowed, within=windows.status_update(), after=node.uncordoned)
         # Not again at each report of the status.
-        once = checks.counted(refused, 1, 1, after=fault.healing_at, until=node.uncordoned)
+        once = checks.counted(refused, 1, 1, after=restart.requested_at, until=node.uncordoned)
         kubelet_event.expect_later(once)
+        expect_drain(lab, claim, pod, (static, other), daemons, deployment)
 
 
 def expect_pods_stay_after_cordon(
@@ -66,14 +68,41 @@ def expect_pods_stay_after_cordon(
             claim("cordon.keeps-existing-pods").never(deletion, throughout=window, after=start)
 
 
-def expect_drain(lab: Lab, claim: Expectations, daemons: Workload, deployment: Workload) -> None:
-    """Expect a drain to fail on pods of a DaemonSet, and --ignore-daemonsets to leave them in place."""
-    drain_leaves_daemonset = claim("cordon.drain-leaves-daemonset")
-    drain = actions.kubectl("drain", lab.target, "--ignore-daemonsets", *DRAIN_FLAGS, may_fail=True)
-    refusal = lab.run(actions.kubectl("drain", lab.target, *DRAIN_FLAGS, may_fail=True))
-    drain_leaves_daemonset.expect_later(
-        checks.shows(refusal, {"status": 1, "stderr": {"$contains": "--ignore-daemonsets"}})
+def expect_drain(
+    lab: Lab, claim: Expectations, pod: Pod, left: Sequence[Pod], daemons: Workload, deployment: Workload
+) -> None:
+    """Expect a drain to need leave for pods of a DaemonSet and of no controller, and to evict all others.
+
+    It leaves the pods `left`, cordons the node first, and ends when the others are gone.
+    """
+    leaves_daemons, evicts = claim("cordon.drain-leaves-daemonset"), claim("cordon.drain-evicts")
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    unforced, unignoring, drain = (
+        actions.kubectl("drain", lab.target, *flags, "--timeout=30s", may_fail=True)
+        for flags in ((IGNORE,), (FORCE,), (IGNORE, FORCE))
     )
-    drain_leaves_daemonset.expect_later(checks.shows(lab.run(drain), {"status": 0}))
-    drain_leaves_daemonset.expect(deployment.deletion, within=windows.up_to(DELETION_S), after=drain.begun)
-    drain_leaves_daemonset.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)
+    requests = {"resource": "pods", "name": pod.name, "namespace": pod.namespace}
+    evictions = audit(verb="create", subresource="eviction", **requests)
+    others = audit(verb="delete", user={"$not": f"system:node:{lab.target}"}, **requests)
+
+    for expectation, refused, flag in ((evicts, unforced, FORCE), (leaves_daemons, unignoring, IGNORE)):
+        refusal = {"status": 1, "stderr": {"$contains": flag}}
+        expectation.expect_later(checks.shows(lab.run(refused), refusal))
+    cordoned = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "spec.unschedulable"))
+    evicts.expect_later(checks.shows(cordoned, True))
+    drained = checks.shows(lab.run(drain), {"status": 0})
+    evicts.expect_later(leaves_daemons.expect_later(drained))
+    gone = lab.run(actions.send_request("GET", path))
+    evicts.expect_later(checks.shows(gone, {"status": 404}))
+    graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": GRACE_S}})
+    evicts.expect(graceful, within=windows.up_to(DELETION_S), after=drain.begun)
+    leaves_daemons.expect(deployment.deletion, within=windows.up_to(DELETION_S), after=drain.begun)
+    # Nothing else deletes them, so the absence may begin before the drain.
+    for kept in left:
+        absence = windows.absence_including_anchor(lab.quiet_s)
+        evicts.never(kept.deletion, throughout=absence, after=drain.begun)
+    leaves_daemons.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)
+    lab.collect(evictions, others)
+    for source, low, high in ((evictions, 1, 9), (others, 0, 0)):
+        span = {"after": moments.recording_began(), "until": source.collected}
+        evicts.expect_later(checks.counted(source.request, low, high, **span))

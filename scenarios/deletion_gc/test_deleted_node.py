@@ -58,6 +58,9 @@ def expect_event_and_no_lease(claim: Expectations, node: Node) -> None:
     lease = moments.removed("leases", node, "kube-node-lease")
     removal = claim("deletion-gc.lease-removed").expect(lease, within=windows.up_to(60), after=deletion)
     claim("heartbeat.lease-owner").expect_later(removal)
+    # The kubelet runs on, and has tried to renew it several times.
+    again = moments.created("leases", node, "kube-node-lease")
+    claim("deletion-gc.lease-removed").never(again, throughout=windows.absence(EARLY_S), after=lease)
 
 
 def expect_removal(claim: Expectations, pod: Pod) -> None:

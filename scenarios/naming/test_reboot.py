@@ -6,7 +6,15 @@ from nodeproof.scenario import Expectations, Lab, faults, moments, needs, window
 @needs(nodes=2, faulted=1, features=("reset",), duration_s="G + 4R")
 def test_reset_machine_is_reported_as_rebooted(lab: Lab, claim: Expectations) -> None:
     node = lab.target
-    rebooted = moments.event_reported("Rebooted", "Node", node, f"Node {node} has been rebooted")
+    rebooted = moments.written(
+        "events",
+        {
+            "type": "Warning",
+            "reason": "Rebooted",
+            "involvedObject": {"kind": "Node", "name": node},
+            "message": {"$prefix": f"Node {node} has been rebooted"},
+        },
+    )
 
     with lab.record():
         with lab.inject(faults.reset(node)) as fault:

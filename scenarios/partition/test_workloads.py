@@ -3,12 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import UNREACHABLE, Pod, Workload, preferring, tolerates, workload
+from nodeproof.scenario.kubernetes import UNREACHABLE, Node, Pod, Workload, preferring, tolerates, workload
 from nodeproof.scenario.sources import audit
-from nodeproof.scenario.types import Injection, Moment
+from nodeproof.scenario.types import Injection, Moment, Observation
 
 MANAGER = "kube-controller-manager"
 REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+REPORTED = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID"),
+    "Ready": ("True", "KubeletReady"),
+}
 CONTAINER_START_S = 60.0
 GRACE_S, LONG_GRACE_S = 1, 45
 """Grace periods of pods without a controller and with one: shorter and longer than the default of 30 s."""
@@ -50,7 +56,9 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
             expect_no_binding(lab, claim, pending)
             expect_no_deletion(lab, claim, tolerant, daemons)
             after = lab.observe(counter)
+            unknown = lab.run(actions.send_request("GET", f"/api/v1/nodes/{node}"))
         claim("monitoring.recovery").expect(node.ready, within=windows.recovery(), after=fault.healing_at)
+        expect_known_conditions(claim, node, unknown, fault)
         expect_direct_deletions(lab, claim, [pod, *owned], fault)
     # The taint may be written twice, and each write is counted.
     claim("eviction.metrics").expect_later(checks.grew_with(before, after, taint_writes))
@@ -86,6 +94,23 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
     claim("monitoring.not-ready-event").expect(event, within=windows.up_to(2), after=node.unknown)
     claim("monitoring.not-ready-event").expect_later(checks.counted(event, 1, 1, **fault.span))
+
+
+def expect_known_conditions(claim: Expectations, node: Node, unknown: Observation, fault: Injection) -> None:
+    """Expect the kubelet to report all its conditions again, as of another time than that of their loss.
+
+    One report has all of them, and the node was Unknown for seconds: whole ones tell the times apart.
+    """
+    # A Node that is gone has no conditions.
+    conditions = unknown.value["body"]["status"]["conditions"] if unknown.value["status"] == 200 else ()
+    lost = {condition["type"]: condition["lastTransitionTime"] for condition in conditions}
+    pressures, times = claim("conditions.pressure-unknown-when-unreachable"), claim("conditions.times")
+    for kind, (status, reason) in REPORTED.items():
+        known = {"type": kind, "status": status, "reason": reason}
+        turned = {"type": kind, "status": status, "lastTransitionTime": {"$not": lost.get(kind)}}
+        for expectation, condition in ((pressures, known), (times, turned)):
+            again = node.became({"status": {"conditions": [condition]}})
+            expectation.expect(again, within=windows.recovery(), after=fault.healing_at)
 
 
 def expect_unready_pods(

@@ -21,7 +21,7 @@ REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-leas
 UP_S, SCHEDULING_S, LEASE_S = 60.0, 10.0, 30.0
 """From a boot to a registered node, on an emulated machine."""
 INITIAL_FIELD_S = 5.0
-"""A field that is set at creation is there at once or never: a shorter time would only test the host."""
+"""A field of one write is there at once or never: a shorter time would only test the host."""
 OUT_OF_PODS = {"status": {"phase": "Failed", "reason": "OutOfpods"}}
 REFUSED = {
     "a=1": "invalid taint spec",
@@ -55,6 +55,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         claim("registration.self-register-default").expect_later(checks.default_of("registerNode"))
         expect_initial_node(claim)
         expect_waiting_pods_bound(claim, waiting)
+        expect_ready(claim)
         expect_lease(claim)
         expect_manual_node(claim, manual_node)
         expect_max_pods(lab, claim)
@@ -87,6 +88,14 @@ def expect_initial_node(claim: Expectations) -> None:
         condition = {"type": type_, "status": {"$in": ["True", "False"]}}
         report = moments.written("nodes", {"metadata": {"name": NEW}, "status": {"conditions": [condition]}})
         claim("conditions.types-present").expect(report, within=startup, after=REGISTERED)
+
+
+def expect_ready(claim: Expectations) -> None:
+    posting = ("KubeletReady", "kubelet is posting ready status")
+    healthy = moments.condition_reported(NEW, "Ready", "True", *posting)
+    claim("conditions.ready-true-shape").expect_later(
+        healthy, within=windows.up_to(INITIAL_FIELD_S), after=NEW.ready
+    )
 
 
 def expect_same_capacity(lab: Lab, claim: Expectations) -> None:

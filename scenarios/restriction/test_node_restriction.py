@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from nodeproof.actions import Method
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
 from nodeproof.scenario.types import Check
 
 NODES = "/api/v1/nodes"
@@ -13,11 +13,20 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 OTHER_LEASES = LEASES.replace("kube-node-lease", "default")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OK, FORBIDDEN, CONFLICT = {"status": 200}, {"status": 403}, {"status": 409}
+NOT_DELETED = {"status": {"$in": [403, 404]}}
+"""An API server whose cache lacks the pod still answers that there is none."""
 ALLOWED, DENIED = ({"status": 201, "body": {"status": {"allowed": allowed}}} for allowed in (True, False))
 NO_TAINTS = {"status": 403, "body": {"message": {"$contains": "is not allowed to modify taints"}}}
 ANNOTATION = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
 STATUS = {"status": {"nodeInfo": {"kernelVersion": "nodeproof"}}}
-FORBIDDEN_LABELS = ("node-restriction.kubernetes.io/team", "other.kubernetes.io/team", "k8s.io/team")
+POD_STATUS = {"status": {"message": "nodeproof"}}
+FORBIDDEN_LABELS = (
+    "node-restriction.kubernetes.io/team",
+    "kubernetes.io/team",
+    "other.kubernetes.io/team",
+    "k8s.io/team",
+    "other.k8s.io/team",
+)
 RESERVED = "node-restriction.kubernetes.io/kept"
 EXISTING_TAINT = {"key": "example.com/kept", "value": "nodeproof", "effect": "PreferNoSchedule"}
 ADDED_TAINT = {"key": "example.com/added", "effect": "NoSchedule"}
@@ -31,7 +40,7 @@ CHANGED_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
 )
 
 
-@needs(nodes=2, faulted=1, duration_s="10")
+@needs(nodes=2, faulted=1, duration_s="15")
 def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> None:
     """The other Nodes include one whose name begins with the kubelet's, and one that is a prefix of it."""
     node = lab.target
@@ -60,6 +69,7 @@ def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> 
             for other in (another, longer, shorter):
                 expect_no_access_to(lab, claim, other)
         expect_restricted_registration(lab, claim)
+        expect_access_to_own_pods(lab, claim)
 
 
 def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
@@ -77,10 +87,13 @@ def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
     delete.expect_later(answer("PATCH", own, ANNOTATION, OK))
     delete.expect_later(answer("DELETE", own, None, FORBIDDEN))
     delete.expect_later(answer("DELETE", NODES, None, FORBIDDEN))
+    # The garbage collector would delete a Node whose owner does not exist.
+    delete.expect_later(answer("PATCH", own, owned_by_nobody(), FORBIDDEN))
     labels, taints = claim("node-restriction.labels"), claim("node-restriction.taints")
     labels.expect_later(answer("PATCH", own, with_label("example.com/team"), OK))
     for key in FORBIDDEN_LABELS:
-        labels.expect_later(answer("PATCH", own, with_label(key), FORBIDDEN))
+        for path in (own, f"{own}/status"):
+            labels.expect_later(answer("PATCH", path, with_label(key), FORBIDDEN))
     # The value does not change, and NodeRestriction compares the old and new labels.
     labels.expect_later(answer("PATCH", own, with_label(RESERVED), OK))
     for value in ("no", None):
@@ -124,6 +137,25 @@ def expect_restricted_registration(lab: Lab, claim: Expectations) -> None:
         claim("node-restriction.labels").expect_later(checks.shows(lab.run(registration), answer))
 
 
+def expect_access_to_own_pods(lab: Lab, claim: Expectations) -> None:
+    """Expect that the kubelet reports, deletes, evicts and mirrors pods of its own Node only."""
+    node, another, answer = lab.target, lab.others[0], partial(send, lab)
+    own, other = (lab.run(actions.run_pod(on=name)) for name in (node, another))
+    pods = f"/api/v1/namespaces/{own.namespace}/pods"
+    uid = lab.observe(probes.field_of(f"{NODES}/{node}", "metadata.uid")).value
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", **named_object(other.name)}
+
+    restricted = claim("node-restriction.own-pods-only")
+    restricted.expect_later(answer("PATCH", f"{pods}/{own.name}/status", POD_STATUS, OK))
+    restricted.expect_later(answer("PATCH", f"{pods}/{other.name}/status", POD_STATUS, FORBIDDEN))
+    labels = with_label("example.com/team")
+    restricted.expect_later(answer("PATCH", f"{pods}/{own.name}/status", labels, FORBIDDEN))
+    restricted.expect_later(answer("DELETE", f"{pods}/{other.name}", None, NOT_DELETED))
+    restricted.expect_later(answer("POST", f"{pods}/{other.name}/eviction", eviction, NOT_DELETED))
+    for name, status in ((node, {"status": 201}), (another, FORBIDDEN)):
+        restricted.expect_later(answer("POST", pods, mirror_pod(name, owner=node, uid=uid), status))
+
+
 def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:
     """Send a dry run as the user of the target's kubelet (impersonated), and return a check of its answer."""
     return checks.shows(
@@ -139,9 +171,27 @@ def lease_holder(node: str) -> dict[str, Any]:
     return {"spec": {"holderIdentity": node}}
 
 
+def mirror_pod(node: str, *, owner: str, uid: str) -> dict[str, Any]:
+    """Return a mirror pod on a node, which the Node `owner` owns."""
+    reference = {"apiVersion": "v1", "kind": "Node", "name": owner, "uid": uid, "controller": True}
+    return {
+        "metadata": {
+            "name": f"mirror-{uuid.uuid4().hex[:8]}",
+            "annotations": {"kubernetes.io/config.mirror": "nodeproof"},
+            "ownerReferences": [reference],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]},
+    }
+
+
 def with_label(key: str, value: str | None = "yes") -> dict[str, Any]:
     """Return a patch that sets a label, or removes it."""
     return {"metadata": {"labels": {key: value}}}
+
+
+def owned_by_nobody() -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": str(uuid.uuid4())}
+    return {"metadata": {"ownerReferences": [owner]}}
 
 
 def with_taints(taints: list[dict[str, str]] | None) -> dict[str, Any]:
