@@ -1,5 +1,6 @@
 """The default tolerations of new pods, with other values in the API server's flags."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
@@ -13,7 +14,9 @@ POD: dict[str, Any] = {
     "spec": {"containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]},
 }
 OWN = tolerates(UNREACHABLE, 5)
-POD_WITH_OWN = {**POD, "spec": {**POD["spec"], "tolerations": [OWN]}}
+OF_EVERYTHING = {"operator": "Exists"}
+OF_ANOTHER_EFFECT = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}
+TOLERATIONS: Sequence[Sequence[Mapping[str, Any]]] = ([], [OWN], [OF_EVERYTHING], [OF_ANOTHER_EFFECT])
 
 
 @needs(nodes=2, components=(SERVER,))
@@ -25,12 +28,22 @@ def test_api_server_flags_set_tolerations_of_new_pods(lab: Lab, claim: Expectati
     )
     unreachable, not_ready = tolerates(UNREACHABLE, UNREACHABLE_S), tolerates(NOT_READY, NOT_READY_S)
     with lab.record(), lab.inject(flags):
-        without_own, with_own = (lab.run(actions.dry_run("POST", PODS, pod)) for pod in (POD, POD_WITH_OWN))
+        without_own, with_own, tolerant, of_another_effect = (
+            lab.run(actions.dry_run("POST", PODS, pod_with(tolerations))) for tolerations in TOLERATIONS
+        )
 
     for response, tolerations in (
         (without_own, [unreachable, not_ready]),
         (with_own, [OWN, not_ready]),
         (with_own, {"$not": [unreachable]}),
+        (tolerant, [OF_EVERYTHING]),
+        (tolerant, {"$not": [unreachable]}),
+        (tolerant, {"$not": [not_ready]}),
+        (of_another_effect, [OF_ANOTHER_EFFECT, unreachable, not_ready]),
     ):
         pod = {"status": 201, "body": {"spec": {"tolerations": tolerations}}}
         claim("eviction.admission-flags").expect_later(checks.shows(response, pod))
+
+
+def pod_with(tolerations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {**POD, "spec": {**POD["spec"], "tolerations": list(tolerations)}}

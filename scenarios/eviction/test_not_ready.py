@@ -36,8 +36,9 @@ def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expe
                 pod_meant_for(new, node), throughout=windows.absence(lab.quiet_s), after=new.make.begun
             )
         lab.wait_for(node.ready.after(fault.injected_at, windows.recovery()))
-        removal = node.taint(NOT_READY, "NoExecute").removed
-        lab.wait_for(removal.after(node.ready, windows.monitor_pass()))
+        for effect, within in (("NoSchedule", windows.up_to(2)), ("NoExecute", windows.monitor_pass())):
+            removal = node.taint(NOT_READY, effect).removed
+            claim("taints.removed-on-recovery").expect(removal, within=within, after=node.ready)
         daemons.expect(pod_meant_for(new, node), within=PLACED, after=fault.healing_at)
 
     unreachable = node.taint(UNREACHABLE, "NoExecute").added

@@ -16,6 +16,8 @@ DURING_STARTUP = windows.up_to("0.7S")
 """Well before the startup grace period ends."""
 LONG = windows.absence_for("3S")
 ONE_PASS = windows.up_to("P + 1")
+CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+NEVER_REPORTED = ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
 
 
 @needs(nodes=2, duration_s="3S + 15")
@@ -38,6 +40,11 @@ def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: 
             node.unknown, within=STARTUP_GRACE, after=creation
         )
         claim("monitoring.startup-grace").expect_later(unknown)
+        for type_ in CONDITIONS:
+            condition = moments.condition_reported(node, type_, "Unknown", *NEVER_REPORTED)
+            claim("manual-node.never-updated-unknown").expect_later(
+                condition, within=STARTUP_GRACE, after=creation
+            )
         lab.wait_for(no_schedule.after(creation, STARTUP_GRACE))
         pod = lab.run(actions.pending_pod(only_on=node))
         not_eligible.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
@@ -51,12 +58,13 @@ def expect_removed_only_by_kubectl(lab: Lab, claim: Expectations, node: Node) ->
     deletions = audit(verb="delete", resource="nodes", name=node)
     zone = f":\x00:{lab.nodes()[0].zone}"
     gauges = [probes.metric("kube-controller-manager", name, zone=zone) for name in GAUGES]
-    stops_checks, event = (
-        claim("manual-node.delete-stops-checks"),
-        moments.event_reported("RemovingNode", "Node", node, ""),
+    stops_checks, kept = claim("manual-node.delete-stops-checks"), claim("manual-node.object-kept")
+    registration, event = (
+        moments.event_reported(reason, "Node", node, "") for reason in ("RegisteredNode", "RemovingNode")
     )
 
-    no_removal = claim("manual-node.object-kept").never(removal, throughout=LONG, after=creation)
+    kept.expect_later(registration, within=ONE_PASS, after=creation)
+    no_removal = kept.never(removal, throughout=LONG, after=creation)
     claim("cloud.none-without-provider").expect_later(no_removal)
     claim("deletion-gc.manual-needed").expect_later(no_removal)
     before = [lab.observe(gauge) for gauge in gauges]
@@ -68,7 +76,8 @@ def expect_removed_only_by_kubectl(lab: Lab, claim: Expectations, node: Node) ->
         stops_checks.expect_later(checks.grew(size, lab.observe(gauge), -1, -1))
     lab.collect(deletions)
     stops_checks.expect_later(checks.counted(event, 1, 1, after=creation, until=deletions.collected))
+    kept.expect_later(checks.counted(registration, 0, 1, after=creation, until=deletions.collected))
     one_deletion = checks.counted(deletions.request, 1, 1, after=creation, until=deletions.collected)
-    claim("manual-node.object-kept").expect_later(one_deletion)
+    kept.expect_later(one_deletion)
     claim("cloud.none-without-provider").expect_later(one_deletion)
     claim("deletion-gc.manual-needed").expect_later(one_deletion)

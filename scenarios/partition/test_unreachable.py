@@ -1,10 +1,11 @@
 """A node that is cut off from the control plane, and its pods."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Pod
-from nodeproof.scenario.types import Injection
+from nodeproof.scenario.kubernetes import NOT_READY, PRESENT, UNREACHABLE, Pod
+from nodeproof.scenario.types import Injection, Observation
 
 REASON, MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
 
@@ -19,17 +20,25 @@ def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: 
     node = lab.target
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     unreachable, not_ready = (node.taint(key, "NoExecute").added for key in (UNREACHABLE, NOT_READY))
+    dated = {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": PRESENT}
 
     with lab.record(status_of=pod):
         with lab.inject(faults.partition(node)) as fault:
+            half = windows.absence(lab.configuration["G"] / 2)
+            lab.wait_for(node.unknown.never_after(fault.injected_at, half))
+            silent = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions"))
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             claim("monitoring.detection-time").expect_later(
                 node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
             )
             unknown = moments.condition_reported(node, "Ready", "Unknown", REASON, MESSAGE)
             claim("monitoring.unknown-reason").expect_later(unknown, after=fault.injected_at)
+            expect_time_of_loss(lab, claim, silent, pod)
             claim("taints.unreachable-noexecute").expect(
                 unreachable, within=windows.taint_pass(), after=node.unknown
+            )
+            claim("taints.unreachable-noexecute").expect_later(
+                node.became({"spec": {"taints": [dated]}}), within=windows.taint_pass(), after=node.unknown
             )
             no_other_taint = checks.counted(not_ready, 0, 0, **fault.span)
             claim("taints.unreachable-noexecute").expect_later(no_other_taint)
@@ -39,6 +48,23 @@ def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: 
             expect_terminating(claim, pod, fault)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         expect_taints_removed(lab, claim)
+
+
+def expect_time_of_loss(lab: Lab, claim: Expectations, silent: Observation, pod: Pod) -> None:
+    """Expect that the loss of a node is a transition, and that nothing counts as its heartbeat.
+
+    `silent` are its conditions before its loss, so long after its last report that none is under way.
+    """
+    node, times = lab.target, claim("conditions.times")
+    ready = next(condition for condition in silent.value if condition["type"] == "Ready")
+    lost = ready_with(status="Unknown", lastTransitionTime={"$not": ready["lastTransitionTime"]})
+    reported = node.became(ready_with(lastHeartbeatTime={"$not": ready["lastHeartbeatTime"]}))
+    times.expect_later(node.became(lost), within=windows.up_to(1.0), after=node.unknown)
+    times.expect_later(checks.counted(reported, 0, 0, after=silent.completed, until=pod.deletion))
+
+
+def ready_with(**fields: Any) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": "Ready", **fields}]}}
 
 
 @needs(nodes=2, faulted=1, duration_s="G + 6P + 10")

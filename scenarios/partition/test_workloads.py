@@ -54,7 +54,7 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
             expect_eviction(lab, claim, [pod, *owned], fault)
             expect_replacement(lab, claim, deployment, stateful_set)
             expect_no_binding(lab, claim, pending)
-            expect_no_deletion(lab, claim, tolerant, daemons)
+            expect_no_deletion(lab, claim, tolerant, daemons, fault)
             after = lab.observe(counter)
             unknown = lab.run(actions.send_request("GET", f"/api/v1/nodes/{node}"))
         claim("monitoring.recovery").expect(node.ready, within=windows.recovery(), after=fault.healing_at)
@@ -90,6 +90,9 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
         claim("conditions.pressure-unknown-when-unreachable").expect(
             pressure, within=windows.up_to(1.0), after=node.unknown
         )
+        taint = node.taint(f"node.kubernetes.io/{kind.lower()}-pressure", "NoSchedule").added
+        no_taint = checks.counted(taint, 0, 0, **fault.span)
+        claim("taints.noschedule-by-condition").expect_later(no_taint)
     by_its_controller = {"reason": "NodeNotReady", "source": {"component": "node-controller"}}
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
     claim("monitoring.not-ready-event").expect(event, within=windows.up_to(2), after=node.unknown)
@@ -116,14 +119,16 @@ def expect_known_conditions(claim: Expectations, node: Node, unknown: Observatio
 def expect_unready_pods(
     lab: Lab, claim: Expectations, pods: Sequence[Pod], services: Sequence[Workload]
 ) -> None:
-    """Expect that all pods of the node are marked, and that no endpoint on it stays ready."""
-    marked = claim("conditions.pods-marked-not-ready")
+    """Expect that all pods of the node are marked, each with an event, and that no endpoint stays ready."""
+    marked, soon = claim("conditions.pods-marked-not-ready"), windows.up_to("P + 3")
     for pod in pods:
+        event = moments.event_reported("NodeNotReady", "Pod", pod.name, "Node is not ready")
+        marked.expect_later(event, within=soon, after=lab.target.unknown)
         unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
         marked.expect(unready, within=windows.monitor_pass(), after=lab.target.unknown)
     for service in services:
         left = endpoint_written(service, lab.target, {"ready": False})
-        marked.expect(left, within=windows.up_to("P + 3"), after=lab.target.unknown)
+        marked.expect(left, within=soon, after=lab.target.unknown)
 
 
 def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:
@@ -171,11 +176,15 @@ def expect_no_binding(lab: Lab, claim: Expectations, pod: Pod) -> None:
     unhealthy_node_avoided.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
 
 
-def expect_no_deletion(lab: Lab, claim: Expectations, tolerant: Pod, daemons: Workload) -> None:
+def expect_no_deletion(
+    lab: Lab, claim: Expectations, tolerant: Pod, daemons: Workload, fault: Injection
+) -> None:
     tainted = lab.target.taint(UNREACHABLE, "NoExecute").added
     longer = windows.absence_including_anchor(lab.toleration_s + 8.0)
     claim("eviction.unlimited-toleration").never(tolerant.deletion, throughout=longer, after=tainted)
     claim("daemonset.not-evicted-on-node-failure").never(daemons.deletion, throughout=longer, after=tainted)
+    event = moments.event_reported("TaintManagerEviction", "Pod", tolerant.name, "")
+    claim("eviction.event").expect_later(checks.counted(event, 0, 0, **fault.span))
 
 
 def expect_direct_deletions(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:

@@ -11,7 +11,8 @@ TAINTS = [
     {"key": "nodeproof.dev/new", "value": "yes", "effect": "NoSchedule"},
     {"key": "nodeproof.dev/young", "value": "yes", "effect": "PreferNoSchedule"},
 ]
-TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
+TOLERATED = [{"key": "nodeproof.dev/new", "operator": "Exists"}]
+"""Of the taint that is a preference no pod needs a toleration."""
 PODS, RENEWAL_S, RENEWALS = 2, 5, 3
 INITIAL_TAINT = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
 SOME = {"$not": {"$in": [None, "0"]}}
@@ -58,6 +59,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         expect_ready(claim)
         expect_lease(claim)
         expect_manual_node(claim, manual_node)
+        expect_preference(lab, claim)
         expect_max_pods(lab, claim)
         expect_same_capacity(lab, claim)
         renewals_s = (RENEWALS + 1) * 1.04 * RENEWAL_S
@@ -141,6 +143,24 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
     )
     claim("registration.initial-not-ready-taint").never(
         node.ready, throughout=windows.absence(INITIAL_FIELD_S), after=creation
+    )
+
+
+def expect_preference(lab: Lab, claim: Expectations) -> None:
+    """Expect that a pod that may go to either of two nodes avoids the one whose taint is a preference.
+
+    Its score counts three times, and each of those that can differ for this pod once.
+    """
+    either = {"key": HOSTNAME, "operator": "In", "values": [NEW, lab.target]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [either]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    pod = lab.run(
+        actions.pending_pod(only_on=lab.target, nodeSelector={}, affinity=affinity, tolerations=TOLERATED)
+    )
+    claim("taints.scheduler-avoids").expect(
+        pod.became({"spec": {"nodeName": lab.target}}),
+        within=windows.up_to(SCHEDULING_S),
+        after=pod.created,
     )
 
 

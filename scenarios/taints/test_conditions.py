@@ -3,7 +3,7 @@
 import uuid
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, tolerates
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, ZONE_LABEL, Node, tolerates, workload
 from nodeproof.scenario.types import Moment
 
 HOSTNAME, CAPACITY, SCHEDULING_S = "kubernetes.io/hostname", {"cpu": "4", "memory": "8Gi", "pods": "110"}, 15
@@ -27,7 +27,7 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
         network.expect_later(checks.shows(conditions, {"$not": [{"type": "NetworkUnavailable"}]}))
         # An event within the slack of an end of the counted time may lie beyond it.
         lab.wait_for(node.created.never_after(moments.recording_began(), clear))
-        lab.run(actions.create_node(node, {HOSTNAME: node}))
+        lab.run(actions.create_node(node, {HOSTNAME: node, ZONE_LABEL: lab.nodes()[0].zone}))
         lab.run(actions.keep_alive(node))
         for type_, key in PROBLEMS.items():
             taint = node.taint(key, "NoSchedule")
@@ -51,7 +51,10 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
 
 
 def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, since: Moment) -> None:
-    """Expect all taints of a Node with all problems, and that it takes no pod that tolerates only three."""
+    """Expect all taints of a Node with all problems, and that it takes no pod that tolerates only three.
+
+    A DaemonSet's pod on the host's network tolerates all of them.
+    """
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in PROBLEMS.values()]
     avoids, scheduling = claim("taints.scheduler-avoids"), windows.up_to(SCHEDULING_S)
     # An event within the slack of an end of the counted time may lie in it.
@@ -73,9 +76,13 @@ def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, s
         for other in tolerations
     ]
     tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=tolerations))
+    daemons = workload("DaemonSet", hostNetwork=True, nodeSelector={HOSTNAME: node})
+    lab.run(daemons.make)
     for pod in avoided_pods:
         avoids.expect(pod.unschedulable, within=scheduling, after=pod.created)
-    claim("taints.toleration-allows").expect(tolerant.bound, within=scheduling, after=tolerant.created)
+    allows, daemon = claim("taints.toleration-allows"), daemons.pod_written(spec={"nodeName": node})
+    allows.expect(tolerant.bound, within=scheduling, after=tolerant.created)
+    allows.expect(daemon, within=scheduling, after=daemons.make.begun)
     for pod in avoided_pods:
         avoids.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import CAST_GRACE_S, tolerates
+from nodeproof.scenario.kubernetes import CAST_GRACE_S, Pod, tolerates
+from nodeproof.scenario.types import Moment
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
 SECOND_KEY = "example.com/second"
 VALUE, OTHER_VALUE = "nodeproof", "other"
 EVICTION_S, SCHEDULING_S = 2, 15
-LONG_S, SHORT_S, LATE_S = 20, 5, 4
+LONG_S, MEDIUM_S, SHORT_S, LATE_S = 20, 10, 5, 4
 GRACE_S = 1
 """Grace period of all pods but one (s)."""
 Tolerations = Sequence[Sequence[Mapping[str, Any]]]
@@ -31,9 +32,14 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
         cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0]))
         evicted, (finite_pod, tolerant_pod, equal_pod) = (
             [lab.run(actions.run_pod(on=node, tolerations=tolerations)) for tolerations in group]
-            for group in (not_tolerant, ([tolerates(KEY, short_s)], [tolerates(KEY)], [equal]))
+            for group in (
+                (*not_tolerant, [tolerates(KEY, -1)]),
+                ([tolerates(KEY, short_s)], [tolerates(KEY)], [equal]),
+            )
         )
+        left = lab.run(actions.run_pod(on=node, tolerations=[tolerates(KEY, short_s)]))
         with lab.inject(faults.taint(node, KEY, EFFECT, VALUE)):
+            replace_elsewhere(lab, left, added)
             for pod in (*evicted, *cast.pods):
                 claim("taints.user-noexecute-evicts").expect(
                     pod.deletion, within=windows.up_to(EVICTION_S), after=added
@@ -48,6 +54,23 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
             for pod in (tolerant_pod, equal_pod):
                 finite.never(pod.deletion, throughout=longer, after=added)
             claim("eviction.other-nodes-stay").never(cast.namesake.deletion, throughout=longer, after=added)
+            claim("eviction.other-nodes-stay").never(
+                moments.first_after(left.deletion, after=left.replacement),
+                throughout=windows.absence(short_s + 2.0),
+                after=left.replacement,
+            )
+
+
+def replace_elsewhere(lab: Lab, pod: Pod, added: Moment) -> None:
+    """Delete a pod by force whose eviction is due later, and create one of its name on another node."""
+    path = f"/api/v1/namespaces/{pod.namespace}/pods"
+    spec = {"nodeName": lab.others[0], "containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]}
+    lab.run(actions.send_request("DELETE", f"{path}/{pod.name}", {"gracePeriodSeconds": 0}))
+    lab.run(actions.send_request("POST", path, {"metadata": {"name": pod.name}, "spec": spec}))
+    lab.wait_for(pod.replacement.after(added, windows.up_to(EVICTION_S)))
+    # An eviction that is due when the pod is replaced may take the new one for the old.
+    eviction = moments.first_after(pod.deletion, after=pod.replacement)
+    lab.check_not_due(eviction, pod.replacement, since=added, due_s=lab.toleration_s - lab.clear_s)
 
 
 def expect_late_pods_evicted(lab: Lab, claim: Expectations) -> None:
@@ -108,16 +131,31 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
         lab.require(second_added, within_s=half_token_period_s, after=first_added)
 
 
-@needs(nodes=2, faulted=1, duration_s="30")
+@needs(nodes=3, faulted=2, duration_s="35")
 def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expectations) -> None:
-    node = lab.target
-    tolerations = [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]
+    """A pod of another node stays: of its two taints, only the one that it tolerates for ever lasts."""
+    node, other = lab.targets
+    second, brief = node.taint(SECOND_KEY, EFFECT), other.taint(SECOND_KEY, EFFECT)
 
     with lab.record():
-        pod = lab.run(actions.run_pod(on=node, tolerations=tolerations))
-        with lab.inject(faults.taint(node, KEY, EFFECT)), lab.inject(faults.taint(node, SECOND_KEY, EFFECT)):
+        pod, stays = (
+            lab.run(actions.run_pod(on=on, tolerations=tolerations))
+            for on, tolerations in (
+                (node, [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]),
+                (other, [tolerates(KEY), tolerates(SECOND_KEY, MEDIUM_S)]),
+            )
+        )
+        with (
+            lab.inject(faults.taint(node, KEY, EFFECT, also=[other])),
+            lab.inject(faults.taint(node, SECOND_KEY, EFFECT)),
+        ):
+            with lab.inject(faults.taint(other, SECOND_KEY, EFFECT)):
+                pass
+            due_s = MEDIUM_S - lab.clear_s
+            lab.check_not_due(stays.deletion, brief.removed, since=brief.added, due_s=due_s)
             claim("taints.user-noexecute-shortest").expect(
-                pod.deletion,
-                within=windows.toleration(SHORT_S),
-                after=node.taint(SECOND_KEY, EFFECT).added,
+                pod.deletion, within=windows.toleration(SHORT_S), after=second.added
+            )
+            claim("eviction.cancelled-on-recovery").never(
+                stays.deletion, throughout=windows.absence(MEDIUM_S + 2.0), after=brief.added
             )
