@@ -9,7 +9,7 @@ from nodeproof.scenario.sources import audit
 STATIC_POD_START_S, CONTAINER_START_S, DELETION_S = 60.0, 30.0, 10.0
 GRACE_S = 1
 """Grace period of the pod without a controller (s)."""
-IGNORE, FORCE = "--ignore-daemonsets", "--force"
+IGNORE, FORCE, TIMED_OUT = "--ignore-daemonsets", "--force", "global timeout reached"
 
 
 @needs(nodes=3, faulted=1, duration_s="4P + 40")
@@ -21,11 +21,15 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
         lab.wait_for(static.running.after(restart.requested_at, windows.up_to(STATIC_POD_START_S)))
+        lab.check_in_time(lab.find(static.running) is not None, otherwise=f"pod {static.name} did not start")
         pod, other = (lab.run(actions.run_pod(on=name)) for name in (node, lab.others[0]))
         for controller in (daemons, deployment):
             lab.run(controller.make)
-            lab.wait_for(
-                controller.running_on(node).after(controller.make.begun, windows.up_to(CONTAINER_START_S))
+            running = controller.running_on(node)
+            lab.wait_for(running.after(controller.make.begun, windows.up_to(CONTAINER_START_S)))
+            # A restarted kubelet may first report that it is not ready, and its node is tainted for that.
+            lab.check_in_time(
+                lab.find(running) is not None, otherwise=f"no pod of {controller.name} is there"
             )
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
@@ -90,7 +94,9 @@ def expect_drain(
         expectation.expect_later(checks.shows(lab.run(refused), refusal))
     cordoned = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "spec.unschedulable"))
     evicts.expect_later(checks.shows(cordoned, True))
-    drained = checks.shows(lab.run(drain), {"status": 0})
+    ended = lab.run(drain)
+    lab.check_in_time(TIMED_OUT not in ended.value["stderr"], otherwise="a pod did not end in time for drain")
+    drained = checks.shows(ended, {"status": 0})
     evicts.expect_later(leaves_daemons.expect_later(drained))
     gone = lab.run(actions.send_request("GET", path))
     evicts.expect_later(checks.shows(gone, {"status": 404}))

@@ -1,5 +1,7 @@
 """The kubelet's report of its machine, and its correction of what others wrote."""
 
+import uuid
+
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import PRESENT
 from nodeproof.scenario.types import Moment
@@ -19,8 +21,6 @@ GATHERED = (
 LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 """Those that the kubelet reports."""
-ADDED = "nodeproof.dev/added"
-"""A resource of which no kubelet knows."""
 ABSENT = {"$present": False}
 
 
@@ -47,7 +47,9 @@ def expect_correction(lab: Lab, claim: Expectations, path: str) -> None:
     )
     altered, restored = (node.became(pattern) for pattern in (wrong, right))
     transition = moments.changed("nodes", node, "status.conditions[].lastTransitionTime")
-    with_resource = {**wrong, "status": {**wrong["status"], "capacity": {ADDED: "3"}}}
+    # No kubelet knows it, and none is left from a scenario that broke off.
+    resource = f"nodeproof.dev/added-{uuid.uuid4().hex[:8]}"
+    with_resource = {**wrong, "status": {**wrong["status"], "capacity": {resource: "3"}}}
 
     before = lab.observe(info)
     response = lab.run(actions.send_request("PATCH", f"{path}/status", with_resource))
@@ -59,18 +61,18 @@ def expect_correction(lab: Lab, claim: Expectations, path: str) -> None:
     claim("conditions.times").expect_later(report)
     claim("info.gathered-by-kubelet").expect_later(checks.same_as(lab.observe(info), before))
     claim("conditions.times").never(transition, throughout=windows.absence(lab.quiet_s), after=altered)
-    expect_resource(lab, claim, path, after=altered)
+    expect_added(resource, lab, claim, path, after=altered)
 
 
-def expect_resource(lab: Lab, claim: Expectations, path: str, after: Moment) -> None:
+def expect_added(resource: str, lab: Lab, claim: Expectations, path: str, after: Moment) -> None:
     """Expect that an added resource is allocatable, and no longer once it is removed."""
     node, resources = lab.target, claim("capacity.added-resources")
     without, neither = (
-        {"status": {field: {ADDED: ABSENT} for field in fields}}
+        {"status": {field: {resource: ABSENT} for field in fields}}
         for fields in (("capacity",), ("capacity", "allocatable"))
     )
-    both = {"status": {field: {ADDED: "3"} for field in ("capacity", "allocatable")}}
-    removal = {"status": {"capacity": {ADDED: None}}}
+    both = {"status": {field: {resource: "3"} for field in ("capacity", "allocatable")}}
+    removal = {"status": {"capacity": {resource: None}}}
 
     resources.expect(node.became(both), within=windows.status_update(), after=after)
     kept = lab.observe(probes.field_of(path, "status"))

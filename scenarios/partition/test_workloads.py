@@ -91,7 +91,7 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
             pressure, within=windows.up_to(1.0), after=node.unknown
         )
         taint = node.taint(f"node.kubernetes.io/{kind.lower()}-pressure", "NoSchedule").added
-        no_taint = checks.counted(taint, 0, 0, **fault.span)
+        no_taint = checks.counted(taint, 0, 0, after=node.unknown, until=fault.healing_at)
         claim("taints.noschedule-by-condition").expect_later(no_taint)
     by_its_controller = {"reason": "NodeNotReady", "source": {"component": "node-controller"}}
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
@@ -104,14 +104,14 @@ def expect_known_conditions(claim: Expectations, node: Node, unknown: Observatio
 
     One report has all of them, and the node was Unknown for seconds: whole ones tell the times apart.
     """
-    # A Node that is gone has no conditions.
+    # A Node that is gone has no conditions, and nothing shows that the times of a new one are others.
     conditions = unknown.value["body"]["status"]["conditions"] if unknown.value["status"] == 200 else ()
     lost = {condition["type"]: condition["lastTransitionTime"] for condition in conditions}
     pressures, times = claim("conditions.pressure-unknown-when-unreachable"), claim("conditions.times")
     for kind, (status, reason) in REPORTED.items():
         known = {"type": kind, "status": status, "reason": reason}
         turned = {"type": kind, "status": status, "lastTransitionTime": {"$not": lost.get(kind)}}
-        for expectation, condition in ((pressures, known), (times, turned)):
+        for expectation, condition in ((pressures, known), (times, turned))[: 2 if kind in lost else 1]:
             again = node.became({"status": {"conditions": [condition]}})
             expectation.expect(again, within=windows.recovery(), after=fault.healing_at)
 

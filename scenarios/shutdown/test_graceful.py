@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import PRESENT, STATIC_PODS, Node, Pod, Witness, mirror_pod
+from nodeproof.scenario.kubernetes import Node, Pod, Witness
 from nodeproof.scenario.types import Injection
 
 REGULAR_S, CRITICAL_S = 60, 30
 """Upper bounds of the two phases: no pod here needs as much."""
-HOOK_S, GRACE_S, CONTAINER_START_S = 3, 15, 120.0
+HOOK_S, GRACE_S = 3, 15
 SOON_S = 30
 """Longest time from the last regular pod's end until critical pods end: shorter than the rest of their phase,
 which is 60 s less the 15 to 22.5 s that a deaf pod has.
@@ -19,25 +19,21 @@ STAYS_S = 300
 """The node is NotReady all the time, and no pod is to be evicted for that."""
 STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in ("start", "end"))
 LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
-EXITED = {"status": {"containerStatuses": [{"state": {"terminated": PRESENT}}]}}
 MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
 def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expectations) -> None:
-    node, static = lab.target, mirror_pod(lab.target)
+    node = lab.target
     grace_periods = faults.kubelet_settings(
         node,
-        staticPodPath=STATIC_PODS,
         shutdownGracePeriod=f"{REGULAR_S + CRITICAL_S}s",
         shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
     )
 
-    with lab.record(), lab.inject(faults.static_pod(static)):
+    with lab.record():
         lab.observe(probes.inhibitors(node))
         with lab.inject(grace_periods) as settings:
-            start = windows.up_to(CONTAINER_START_S)
-            lab.wait_for(static.running.after(settings.requested_at, start))
             with_hook, unresponsive, critical = pods = lab.run(
                 actions.run_witnesses(
                     Witness(grace_s=GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
@@ -51,7 +47,6 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
             with lab.inject(faults.shutdown(node)) as fault:
                 expect_detection(claim, node, fault, pods)
                 expect_phases(claim, with_hook, unresponsive, critical)
-                expect_no_critical_pod(claim, static, critical, fault)
                 expect_termination(claim, fault, with_hook, unresponsive)
                 claim("graceful-shutdown.pods-marked").expect(
                     moments.pod_failed(unresponsive.namespace, unresponsive.name, *MARK),
@@ -96,13 +91,6 @@ def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critic
     claim("graceful-shutdown.early-release").expect_later(
         moments.machine_ended(critical.node), within=windows.up_to(POWER_OFF_S), after=critical.last_sign
     )
-
-
-def expect_no_critical_pod(claim: Expectations, static: Pod, critical: Pod, fault: Injection) -> None:
-    """Expect a static pod without a priority class to end with the regular pods."""
-    definition, end = claim("graceful-shutdown.critical-definition"), static.became(EXITED)
-    definition.expect_later(end, within=windows.up_to(REGULAR_S + CRITICAL_S), after=fault.requested_at)
-    definition.expect_later(critical.sigterm, within=windows.afterwards(REGULAR_S), after=end)
 
 
 def expect_termination(claim: Expectations, fault: Injection, with_hook: Pod, unresponsive: Pod) -> None:

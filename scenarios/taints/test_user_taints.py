@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import CAST_GRACE_S, Pod, tolerates
-from nodeproof.scenario.types import Moment
+from nodeproof.scenario.kubernetes import CAST_GRACE_S, tolerates
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
 SECOND_KEY = "example.com/second"
@@ -37,9 +36,7 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
                 ([tolerates(KEY, short_s)], [tolerates(KEY)], [equal]),
             )
         )
-        left = lab.run(actions.run_pod(on=node, tolerations=[tolerates(KEY, short_s)]))
         with lab.inject(faults.taint(node, KEY, EFFECT, VALUE)):
-            replace_elsewhere(lab, left, added)
             for pod in (*evicted, *cast.pods):
                 claim("taints.user-noexecute-evicts").expect(
                     pod.deletion, within=windows.up_to(EVICTION_S), after=added
@@ -54,23 +51,6 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
             for pod in (tolerant_pod, equal_pod):
                 finite.never(pod.deletion, throughout=longer, after=added)
             claim("eviction.other-nodes-stay").never(cast.namesake.deletion, throughout=longer, after=added)
-            claim("eviction.other-nodes-stay").never(
-                moments.first_after(left.deletion, after=left.replacement),
-                throughout=windows.absence(short_s + 2.0),
-                after=left.replacement,
-            )
-
-
-def replace_elsewhere(lab: Lab, pod: Pod, added: Moment) -> None:
-    """Delete a pod by force whose eviction is due later, and create one of its name on another node."""
-    path = f"/api/v1/namespaces/{pod.namespace}/pods"
-    spec = {"nodeName": lab.others[0], "containers": [{"name": "main", "image": "nodeproof.local/pause:1"}]}
-    lab.run(actions.send_request("DELETE", f"{path}/{pod.name}", {"gracePeriodSeconds": 0}))
-    lab.run(actions.send_request("POST", path, {"metadata": {"name": pod.name}, "spec": spec}))
-    lab.wait_for(pod.replacement.after(added, windows.up_to(EVICTION_S)))
-    # An eviction that is due when the pod is replaced may take the new one for the old.
-    eviction = moments.first_after(pod.deletion, after=pod.replacement)
-    lab.check_not_due(eviction, pod.replacement, since=added, due_s=lab.toleration_s - lab.clear_s)
 
 
 def expect_late_pods_evicted(lab: Lab, claim: Expectations) -> None:

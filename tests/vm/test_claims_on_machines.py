@@ -124,7 +124,6 @@ def test_claim_deviates_on_a_machine_that_behaves_differently(
     check_fall(run(lab, alter, *scenario), claims)
 
 
-@falls("graceful-shutdown.critical-definition")
 @falls("graceful-shutdown.detects", "graceful-shutdown.inhibitor-lock")
 @falls("graceful-shutdown.normal-termination", "graceful-shutdown.pods-marked")
 @falls("graceful-shutdown.ready-false", "graceful-shutdown.two-phases", "shutdown-metrics.survive-reboot")

@@ -9,7 +9,7 @@ Entry kinds and their data (one JSON object a line in `history.jsonl`, `t` in se
 previous comparison) |
 | clock | node, offset_s (its clock minus the harness's), error_s (half the duration of the
 request, which ended at `t`) |
-| listed | resource, items (the objects of the first LIST, and of each LIST after a gap), rv |
+| listed | resource, items (the objects of the first LIST, and of each LIST after a gap; of events none), rv |
 | watch | resource, type (ADDED, MODIFIED, DELETED; BOOKMARK in a recording that writes nothing), object |
 | gap | resource, since (s), reason; `t` is when the watch was back, after a LIST if one was needed |
 | sentinel | value (of the annotation), sent_t (s) and latency_s per resource whose watch did not break; a
@@ -54,6 +54,10 @@ Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
 
 SENTINEL_ANNOTATION = "nodeproof.dev/sentinel"
+UNLISTED = "events"
+"""The resource whose earlier objects are not recorded: a cluster keeps the events of an hour, and a watch
+that opens after a long LIST delivers its first events late.
+"""
 Key = tuple[str, str, str]
 """A resource, a namespace and a name."""
 _OFFSETS = {"begun": "wall_offset_s", "wall": "offset_s"}
@@ -182,7 +186,7 @@ class Fold:
             value = (meta.get("annotations") or {}).get(SENTINEL_ANNOTATION)
             if value and entry.kind == "watch":
                 self.sentinels.setdefault(resource, {}).setdefault(value, version.t)
-        if entry.kind == "listed":
+        if entry.kind == "listed" and resource != UNLISTED:
             _record_removals(self.versions, entry, listed)
 
     def _note_written(self, resource: str, version: Version) -> None:

@@ -25,7 +25,7 @@ from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import AUDIT_MARK, RESOURCES, WATCHED, recorded
 from nodeproof.model.clocks import MEASURED_AFTER, Reading
 from nodeproof.model.cluster import Configuration
-from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, Fold, History, clean, fence
+from nodeproof.model.history import SENTINEL_ANNOTATION, UNLISTED, Entry, Fold, History, clean, fence
 from nodeproof.model.judgment import Check, Observation
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
@@ -103,14 +103,8 @@ def follow(
         receive("gap", time.monotonic(), {"resource": resource, "since": blind_since, "reason": reason})
 
 
-_UNLISTED = "events"
-"""The resource whose earlier objects are not recorded: a cluster keeps the events of an hour, and a watch
-that opens after a long LIST delivers its first events late.
-"""
-
-
 def _record_list(api: Api, resource: str, path: str, receive: Receive) -> str:
-    is_unlisted = resource == _UNLISTED
+    is_unlisted = resource == UNLISTED
     listing = api.get(path, {"limit": "1"} if is_unlisted else None)
     rv = str(listing["metadata"]["resourceVersion"])
     items = [] if is_unlisted else [recorded(resource, item) for item in listing["items"]]
@@ -185,7 +179,7 @@ def events_end(path: Path) -> int:
 
 def state_of(listing: Mapping[str, Json], history: History, resource: str) -> dict[str, Json]:
     """Return the resourceVersion of a LIST and of its recorded objects, by uid, as a fence stores them."""
-    listed = (entry.data for entry in history.of_kind("listed") if resource == _UNLISTED)
+    listed = (entry.data for entry in history.of_kind("listed") if resource == UNLISTED)
     since_rv = max((int(data["rv"]) for data in listed if data["resource"] == resource), default=0)
     versions = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in listing["items"]}
     objects = {uid: version for uid, version in versions.items() if int(version) > since_rv}
@@ -550,11 +544,12 @@ class Recording(LiveHistory):
         try:
             value = self._sentinel()
             began_t = time.monotonic()
-            history = self.history()
             listed = {
                 resource: {
-                    **state_of(self._api.get(RESOURCES[resource].path), history, resource),
-                    "received": history.received(resource, self._deliveries[resource].get(value, began_t)),
+                    **state_of(self._api.get(RESOURCES[resource].path), self.history(), resource),
+                    "received": self.history().received(
+                        resource, self._deliveries[resource].get(value, began_t)
+                    ),
                 }
                 for resource in self._context.resources
             }

@@ -545,6 +545,11 @@ class Lab:
         if not is_suitable:
             raise Problem(otherwise, f"lab {self._lab.name}", next_step)
 
+    def check_in_time(self, is_in_time: bool, *, otherwise: str) -> None:
+        """Raise HostTooLoaded, with `otherwise` as its message, if a slow host made the scenario too late."""
+        if not is_in_time:
+            raise HostTooLoaded(otherwise, "lab.check_in_time(...)", "run the scenario again on an idle host")
+
     def check_not_due(self, event: Moment, change: Moment, since: Moment, due_s: float) -> None:
         """Raise HostTooLoaded if the scenario came too late to change the time of an event.
 
