@@ -91,7 +91,7 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
             pressure, within=windows.up_to(1.0), after=node.unknown
         )
         taint = node.taint(f"node.kubernetes.io/{kind.lower()}-pressure", "NoSchedule").added
-        no_taint = checks.counted(taint, 0, 0, after=node.unknown, until=fault.healing_at)
+        no_taint = checks.counted(taint, 0, 0, **fault.span)
         claim("taints.noschedule-by-condition").expect_later(no_taint)
     by_its_controller = {"reason": "NodeNotReady", "source": {"component": "node-controller"}}
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
