@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import tempfile
 import time
 from collections import ChainMap, Counter
@@ -757,7 +758,7 @@ def run(arguments: argparse.Namespace) -> int:
         if reads_settings:
             evidence = _evidence(api, cluster, reads_kubelets=reads_kubelets)
         seconds = observed_s(cluster)
-        api.watch_for(int(seconds) + 1 + FENCE_S)
+        api.watch_for(math.ceil(seconds) + FENCE_S)
         nodes = counted(len(cluster.nodes), "node")
         terminal.say(f"Kubernetes {cluster.version}, {nodes}: observing for {seconds:.0f} s")
         history, subjects = record(api, cluster, evidence, seconds, folder)

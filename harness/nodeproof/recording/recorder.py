@@ -578,9 +578,14 @@ class Recording(LiveHistory):
 
 
 READ_ONLY_START_TIMEOUT_S = 15.0
-FENCE_S = 8
-"""Time (s) that the watches last beyond the observation: the last bookmark comes 2 s before their end."""
-_LATEST_BOOKMARK_S = FENCE_S - 1.0
+FENCE_S = 9
+"""Time (s) that the watches last beyond the observation.
+
+The last bookmark is due 2 s before their end. The API server sends it when a timer of 1 to 1.25 s next fires
+(pkg/storage/cacher in k8s.io/apiserver: nextBookmarkTime, bookmarkTimer).
+"""
+_LATEST_BOOKMARK_S = FENCE_S - 0.25
+"""Time (s) after the observation until which bookmarks are awaited: not beyond the end of the watches."""
 _CATCH_UP_PERIOD_S = 0.25
 _NEVER_SILENT_S = 600.0
 """A watch without events may be idle; the server ends it."""
