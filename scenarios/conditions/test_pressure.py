@@ -29,13 +29,6 @@ Half of the allocation crosses the thresholds, so it may report before all of it
 """
 
 
-@needs(nodes=2)
-def test_pressure_lasts_five_minutes_longer_by_default(lab: Lab, claim: Expectations) -> None:
-    with lab.record():
-        default = checks.default_of("evictionPressureTransitionPeriod")
-        claim("conditions.pressure-damping-default").expect_later(default)
-
-
 @needs(nodes=2, faulted=1, features=("systemd",), duration_s="130")
 def test_pressure_is_reported_until_transition_period_ends(lab: Lab, claim: Expectations) -> None:
     """The setting imageMinimumGCAge protects the images, which later scenarios need."""

@@ -8,14 +8,6 @@ CORES, PODS = "status.capacity.cpu", "status.capacity.pods"
 UP_S = 60.0
 
 
-@needs(nodes=2)
-def test_node_capacity_is_110_pods_by_default(lab: Lab, claim: Expectations) -> None:
-    with lab.record():
-        capacity = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", PODS))
-        claim("capacity.max-pods").expect_later(checks.shows(capacity, "110"))
-        claim("capacity.max-pods").expect_later(checks.default_of("maxPods"))
-
-
 @needs(nodes=2, faulted=1, duration_s="16R + 12")
 def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Expectations) -> None:
     """The kubelet starts with taints for an existing Node, and with taints for one that it may not create."""

@@ -20,13 +20,6 @@ def refusal(reason: str) -> Any:
     return {"status": 1, "output": {"$contains": reason}}
 
 
-@needs(nodes=2)
-def test_kubelet_has_no_shutdown_grace_period_by_default(lab: Lab, claim: Expectations) -> None:
-    with lab.record():
-        for period in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods"):
-            claim("graceful-shutdown.default-periods").expect_later(checks.default_of(period))
-
-
 @needs(nodes=2, duration_s="35")
 def test_kubelet_refuses_contradictory_shutdown_grace_periods(lab: Lab, claim: Expectations) -> None:
     """Settings that a kubelet refuses differ in one field from settings that it accepts."""
