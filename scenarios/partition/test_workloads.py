@@ -109,9 +109,9 @@ def expect_known_conditions(claim: Expectations, node: Node, unknown: Observatio
     lost = {condition["type"]: condition["lastTransitionTime"] for condition in conditions}
     pressures, times = claim("conditions.pressure-unknown-when-unreachable"), claim("conditions.times")
     for kind, (status, reason) in REPORTED.items():
-        known = {"type": kind, "status": status, "reason": reason}
+        healthy = {"type": kind, "status": status, "reason": reason}
         turned = {"type": kind, "status": status, "lastTransitionTime": {"$not": lost.get(kind)}}
-        for expectation, condition in ((pressures, known), (times, turned))[: 2 if kind in lost else 1]:
+        for expectation, condition in ((pressures, healthy), (times, turned))[: 2 if kind in lost else 1]:
             again = node.became({"status": {"conditions": [condition]}})
             expectation.expect(again, within=windows.recovery(), after=fault.healing_at)
 

@@ -571,9 +571,9 @@ def test_value_at_a_path_is_read(path: str, expected: Any) -> None:
     ],
 )
 def test_invalid_pattern_is_found_at_any_depth(pattern: Any, message: str) -> None:
-    found = fault(pattern)
-    assert message in found
-    assert bool(found) is bool(message)
+    description = fault(pattern)
+    assert message in description
+    assert bool(description) is bool(message)
 
 
 SCHEMAS = {

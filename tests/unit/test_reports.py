@@ -620,8 +620,8 @@ def counts(element: ET.Element) -> dict[str, int]:
 
 
 def case(root: ET.Element, claim: str) -> ET.Element:
-    (found,) = (case for case in root.iter("testcase") if case.get("name", "").endswith(f"({claim})"))
-    return found
+    (testcase,) = (case for case in root.iter("testcase") if case.get("name", "").endswith(f"({claim})"))
+    return testcase
 
 
 def result(root: ET.Element, claim: str) -> ET.Element:
