@@ -83,7 +83,6 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
     unknown = Node(excluded.name).unknown
     grace_period = windows.formula("period", "G", "G - slack", "G + 2P + 1 + slack")
     with lab.inject(faults.outage(excluded)) as silence:
-        lab.wait_for(unknown.never_after(silence.injected_at, windows.absence(renewal_s / 2)))
         with lab.inject(faults.patch_ready(last)) as all_down:
             lab.wait_for(unknown.never_after(all_down.injected_at, windows.absence(pass_s + 1)))
         back = moments.first_after(last.ready, after=all_down.healing_at)
