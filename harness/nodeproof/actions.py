@@ -893,6 +893,35 @@ def delete_pod(pod: Pod) -> Action[Observation]:
     return Action(f"delete pod {pod.name}", do)
 
 
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+def refuse(operation: Literal["DELETE", "UPDATE"], pod: Pod, resource: str = "pods") -> Action[str]:
+    """Deny an operation on a pod by an admission policy, and return the name of the policy and its binding.
+
+    It takes effect after some seconds, and ends some seconds after the binding is deleted. Both are removed
+    when the scenario ends.
+    """
+    name = _name()
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
+    validation = {"expression": f"request.name != '{pod.name}'", "message": "nodeproof refuses it"}
+    specs: Mapping[str, Json] = {
+        "validatingadmissionpolicies": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [validation],
+        },
+        "validatingadmissionpolicybindings": {"policyName": name, "validationActions": ["Deny"]},
+    }
+
+    def do(context: ActionContext) -> str:
+        for kind, spec in specs.items():
+            body = {"metadata": {"name": name}, "spec": spec}
+            send_request("POST", f"{_ADMISSION}/{kind}", body).do(context)
+        return name
+
+    return Action(f"refuse {operation} of {resource} of {pod.name}", do)
+
+
 def pending_pod(
     *,
     only_on: str,

@@ -3,7 +3,8 @@
 import uuid
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, needs, probes
+from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes
+from nodeproof.scenario.kubernetes import Node
 
 NODES = "/api/v1/nodes"
 SYSTEM = {
@@ -35,6 +36,8 @@ STATUS = {
     "nodeInfo": {field: f"the-{field}".lower() for field in SYSTEM.values()},
 }
 """No two neighbouring values are equal, as a machine's often are."""
+SHOWN = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady", None: "Unknown"}
+"""The STATUS column by the status of Ready; None is a Node without conditions."""
 
 
 def sections(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -65,3 +68,26 @@ def test_kubectl_describe_matches_node_object(lab: Lab, claim: Expectations) -> 
         description = lab.observe(probes.described(name))
         for heading, section in sections(STATUS).items():
             describes.expect_later(checks.shows(description, {heading: section}))
+        expect_status_column(lab, claim)
+
+
+def expect_status_column(lab: Lab, claim: Expectations) -> None:
+    """Expect the STATUS of Nodes that are made by hand, cordoned or not.
+
+    The control plane changes a Node that does not report once its grace period is over.
+    """
+    mark, grace_s = uuid.uuid4().hex[:8], lab.configuration["G"]
+    words: dict[Node, str] = {}
+    for status, word in SHOWN.items():
+        for is_cordoned in (False, True):
+            node = Node(f"by-hand-{mark}-{len(words)}")
+            conditions = [{"type": "Ready", "status": status}] if status else []
+            body = {"spec": {"unschedulable": is_cordoned}, "status": {"conditions": conditions}}
+            lab.run(actions.send_request("POST", NODES, {"metadata": {"name": node}, **body}))
+            words[node] = f"{word},SchedulingDisabled" if is_cordoned else word
+    rows = lab.run(actions.kubectl("get", "nodes", *words, "--no-headers"))
+    for node, word in words.items():
+        lab.check_not_due(node.unknown, rows.completed, since=moments.recording_began(), due_s=grace_s)
+        # All names are equally long, so the columns are three spaces apart.
+        shown = {"stdout": {"$contains": f"{node}   {word} "}}
+        claim("info.status-column").expect_later(checks.shows(rows, shown))

@@ -3,7 +3,7 @@
 import uuid
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, Node, Workload, workload
+from nodeproof.scenario.kubernetes import NOT_READY, Node, Pod, Workload, workload
 from nodeproof.scenario.sources import audit
 
 NEW, HOSTNAME = Node("joiner"), "kubernetes.io/hostname"
@@ -61,6 +61,8 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         expect_manual_node(claim, manual_node)
         expect_preference(lab, claim)
         expect_max_pods(lab, claim)
+        expect_daemon(lab, claim)
+        expect_no_room(lab, claim)
         expect_same_capacity(lab, claim)
         renewals_s = (RENEWALS + 1) * 1.04 * RENEWAL_S
         lab.wait_for(NEW.removed.never_after(LEASED, windows.absence(renewals_s)))
@@ -181,6 +183,30 @@ def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     claim("scheduling.max-pods").never(
         third.bound, throughout=windows.absence(lab.quiet_s), after=third.created
     )
+
+
+def expect_daemon(lab: Lab, claim: Expectations) -> None:
+    """Expect a DaemonSet's pod for the node, which has a PreferNoSchedule taint, although it has no room."""
+    daemons = workload("DaemonSet", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
+    lab.run(daemons.make)
+    claim("daemonset.created-despite-preference").expect(
+        daemons.pod_written(), within=windows.up_to(SCHEDULING_S), after=daemons.make.begun
+    )
+
+
+def expect_no_room(lab: Lab, claim: Expectations) -> None:
+    """Expect a kubelet to reject pods that are bound by hand and request more than is allocatable."""
+    allocatable = lab.observe(probes.resources_of(lab.target)).value["allocatable"]
+    for resource, unit in (("cpu", "m"), ("memory", "")):
+        pod = Pod("nodeproof", f"large-{uuid.uuid4().hex[:8]}", lab.target)
+        resources = {"requests": {resource: f"{allocatable[resource] + 1}{unit}"}}
+        container = {"name": "main", "image": "nodeproof.local/pause:1", "resources": resources}
+        body = {"metadata": {"name": pod.name}, "spec": {"nodeName": pod.node, "containers": [container]}}
+        lab.run(actions.send_request("POST", f"/api/v1/namespaces/{pod.namespace}/pods", body))
+        rejected = pod.became({"status": {"phase": "Failed", "reason": f"OutOf{resource}"}})
+        claim("scheduling.kubelet-rejects").expect(
+            rejected, within=windows.up_to(SCHEDULING_S), after=pod.created
+        )
 
 
 @needs(nodes=2)

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
@@ -60,28 +61,32 @@ class Pods:
 
 @needs(nodes=2, faulted=1, duration_s="80")
 def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectations) -> None:
-    node, static = lab.target, mirror_pod(lab.target)
+    node, static, withdrawn = lab.target, mirror_pod(lab.target), mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with (
         lab.record(extra_resources=("endpointslices",)),
         lab.inject(faults.static_pod(static)),
-        lab.inject(with_static_pods) as settings,
+        ExitStack() as manifest,
     ):
-        lab.wait_for(static.running.after(settings.requested_at, STARTS))
-        pods = run_pods(lab, static)
-        lab.wait_for(node.unknown.never_after(pods.ended.deletion, OLD_ENOUGH))
-        with lab.inject(faults.unit_down(node)) as fault:
-            new = change_desired_state(lab, pods)
-        expect_desired_state(claim, pods, new, fault)
-        expect_second_admission(claim, pods, fault)
-        expect_same_containers(claim, pods, fault)
-        expect_same_readiness(claim, pods, fault)
-        rebooted = moments.event_reported("Rebooted", "Node", node, "")
-        claim("naming.reboot-event").never(rebooted, throughout=UNCHANGED, after=fault.healing_at)
-        back = moments.first_after(node.lease_renewal, after=fault.healing_at)
-        claim("naming.reboot-event").expect_later(back.after(fault.healing_at, RESTARTS))
-        release(lab, pods.ended)
+        manifest.enter_context(lab.inject(faults.static_pod(withdrawn)))
+        with lab.inject(with_static_pods) as settings:
+            for mirror in (static, withdrawn):
+                lab.wait_for(mirror.running.after(settings.requested_at, STARTS))
+            pods = run_pods(lab, static)
+            lab.wait_for(node.unknown.never_after(pods.ended.deletion, OLD_ENOUGH))
+            with lab.inject(faults.unit_down(node)) as fault:
+                manifest.close()
+                new = change_desired_state(lab, pods)
+            expect_desired_state(claim, pods, new, withdrawn, fault)
+            expect_second_admission(claim, pods, fault)
+            expect_same_containers(claim, pods, fault)
+            expect_same_readiness(claim, pods, fault)
+            rebooted = moments.event_reported("Rebooted", "Node", node, "")
+            claim("naming.reboot-event").never(rebooted, throughout=UNCHANGED, after=fault.healing_at)
+            back = moments.first_after(node.lease_renewal, after=fault.healing_at)
+            claim("naming.reboot-event").expect_later(back.after(fault.healing_at, RESTARTS))
+            release(lab, pods.ended)
 
 
 def run_pods(lab: Lab, static: Pod) -> Pods:
@@ -131,11 +136,15 @@ def change_desired_state(lab: Lab, pods: Pods) -> Pod:
     return new
 
 
-def expect_desired_state(claim: Expectations, pods: Pods, new: Pod, fault: Injection) -> None:
-    """Expect that a deleted pod ends, a new one starts, and one that has ended does not start again."""
+def expect_desired_state(claim: Expectations, pods: Pods, new: Pod, withdrawn: Pod, fault: Injection) -> None:
+    """Expect that a deleted pod ends, a new one starts, and one that has ended does not start again.
+
+    The static pod `withdrawn`, whose file was removed, leaves no mirror pod.
+    """
     reconciled = claim("kubelet-restart.desired-state")
     reconciled.expect(new.running, within=RESTARTS, after=fault.healing_at)
-    reconciled.expect(pods.cast.patient.removal, within=RESTARTS, after=fault.healing_at)
+    for pod in (pods.cast.patient, withdrawn):
+        reconciled.expect(pod.removal, within=RESTARTS, after=fault.healing_at)
     reconciled.never(pods.ended.became(RUNS), throughout=UNCHANGED, after=fault.healing_at)
 
 

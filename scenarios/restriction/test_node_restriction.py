@@ -5,16 +5,18 @@ from functools import partial
 from typing import Any
 
 from nodeproof.actions import Method
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
+from nodeproof.scenario.kubernetes import Pod
 from nodeproof.scenario.types import Check
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 OTHER_LEASES = LEASES.replace("kube-node-lease", "default")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-OK, FORBIDDEN, CONFLICT = {"status": 200}, {"status": 403}, {"status": 409}
-NOT_DELETED = {"status": {"$in": [403, 404]}}
+OK, CREATED, FORBIDDEN, CONFLICT = ({"status": status} for status in (200, 201, 403, 409))
+NOT_ALLOWED = {"status": {"$in": [403, 404]}}
 """An API server whose cache lacks the pod still answers that there is none."""
+STARTS = windows.up_to(60.0)
 ALLOWED, DENIED = ({"status": 201, "body": {"status": {"allowed": allowed}}} for allowed in (True, False))
 NO_TAINTS = {"status": 403, "body": {"message": {"$contains": "is not allowed to modify taints"}}}
 ANNOTATION = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
@@ -70,6 +72,7 @@ def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> 
                 expect_no_access_to(lab, claim, other)
         expect_restricted_registration(lab, claim)
         expect_access_to_own_pods(lab, claim)
+        expect_access_to_own_secrets(lab, claim)
 
 
 def expect_access_to_own_objects(lab: Lab, claim: Expectations) -> None:
@@ -150,10 +153,34 @@ def expect_access_to_own_pods(lab: Lab, claim: Expectations) -> None:
     restricted.expect_later(answer("PATCH", f"{pods}/{other.name}/status", POD_STATUS, FORBIDDEN))
     labels = with_label("example.com/team")
     restricted.expect_later(answer("PATCH", f"{pods}/{own.name}/status", labels, FORBIDDEN))
-    restricted.expect_later(answer("DELETE", f"{pods}/{other.name}", None, NOT_DELETED))
-    restricted.expect_later(answer("POST", f"{pods}/{other.name}/eviction", eviction, NOT_DELETED))
-    for name, status in ((node, {"status": 201}), (another, FORBIDDEN)):
+    restricted.expect_later(answer("DELETE", f"{pods}/{other.name}", None, NOT_ALLOWED))
+    restricted.expect_later(answer("POST", f"{pods}/{other.name}/eviction", eviction, NOT_ALLOWED))
+    for name, status in ((node, CREATED), (another, FORBIDDEN)):
         restricted.expect_later(answer("POST", pods, mirror_pod(name, owner=node, uid=uid), status))
+
+
+def expect_access_to_own_secrets(lab: Lab, claim: Expectations) -> None:
+    """Expect that the kubelet reads Secrets, and gets tokens, of pods of its own Node only."""
+    namespace, restricted = "/api/v1/namespaces/nodeproof", claim("node-restriction.own-secrets-only")
+    tokens, own, other = f"{namespace}/serviceaccounts/default/token", lab.target, lab.others[0]
+    pods: dict[str, Pod] = {}
+
+    for node in (own, other):
+        secret = f"secret-{uuid.uuid4().hex[:8]}"
+        lab.run(actions.send_request("POST", f"{namespace}/secrets", named_object(secret)))
+        sources = [{"secret": {"name": secret}}, {"serviceAccountToken": {"path": "token"}}]
+        volumes = [{"name": "own", "projected": {"sources": sources}}]
+        pods[secret] = lab.run(actions.pending_pod(only_on=node, volumes=volumes))
+    for secret, pod in pods.items():
+        # Its own kubelet has been given both then.
+        lab.wait_for(pod.running.after(pod.created, STARTS))
+        lab.check_in_time(lab.find(pod.running) is not None, otherwise=f"pod {pod.name} did not start")
+        read, request = (OK, CREATED) if pod.node == own else (FORBIDDEN, NOT_ALLOWED)
+        restricted.expect_later(send(lab, "GET", f"{namespace}/secrets/{secret}", None, read))
+        uid = lab.observe(probes.field_of(f"{namespace}/pods/{pod.name}", "metadata.uid")).value
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}
+        restricted.expect_later(send(lab, "POST", tokens, {"spec": {"boundObjectRef": bound}}, request))
+    restricted.expect_later(send(lab, "POST", tokens, {"spec": {}}, FORBIDDEN))
 
 
 def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:

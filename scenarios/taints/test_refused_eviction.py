@@ -1,44 +1,27 @@
 """A pod whose deletion the API refuses for a while, on a node with a NoExecute taint."""
 
-import uuid
-from typing import Any
-
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
 ACTS_S, TRIED_S, RETRY_S = 6, 3, 10
 """Times (s): until a policy takes effect, until the controller has tried, and until it has tried again."""
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 REFUSED = {"body": {"message": {"$contains": "nodeproof refuses it"}}}
-
-
-def refusal(name: str, pod: str) -> tuple[Any, Any]:
-    """Return a policy that denies the deletion of the pod, and its binding."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
-    rules = [{"expression": f"request.name != '{pod}'", "message": "nodeproof refuses it"}]
-    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": rules}
-    binding = {"policyName": name, "validationActions": ["Deny"]}
-    metadata = {"name": name}
-    return {"metadata": metadata, "spec": policy}, {"metadata": metadata, "spec": binding}
 
 
 @needs(nodes=2, faulted=1, duration_s="50")
 def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
-    node, name = lab.target, f"refused-{uuid.uuid4().hex[:8]}"
-    retried = claim("taints.eviction-retried")
+    node, retried = lab.target, claim("taints.eviction-retried")
 
     with lab.record():
         pod = lab.run(actions.run_pod(on=node))
         attempt = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
-        policy, binding = refusal(name, pod.name)
-        lab.run(actions.send_request("POST", f"{ADMISSION}/validatingadmissionpolicies", policy))
-        lab.run(actions.send_request("POST", f"{ADMISSION}/validatingadmissionpolicybindings", binding))
+        binding = lab.run(actions.refuse("DELETE", pod))
         lab.wait_for(pod.deletion.never_after(moments.recording_began(), windows.absence(ACTS_S)))
         deletion = actions.dry_run("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         retried.expect_later(checks.shows(lab.run(deletion), REFUSED))
         with lab.inject(faults.taint(node, KEY, EFFECT)) as taint:
             lab.wait_for(pod.deletion.never_after(taint.injected_at, windows.absence(TRIED_S)))
-            permission = actions.kubectl("delete", "validatingadmissionpolicybinding", name)
+            permission = actions.kubectl("delete", "validatingadmissionpolicybinding", binding)
             lab.run(permission)
             retried.expect_later(
                 checks.counted(attempt, 1, 99, after=moments.recording_began(), until=permission.begun)

@@ -1,18 +1,20 @@
 """Taints that a user adds to a node: which pods leave and when, and which are scheduled."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import CAST_GRACE_S, tolerates
+from nodeproof.scenario.kubernetes import CAST_GRACE_S, ZONE_LABEL, Node, Pod, tolerates
 
-KEY, EFFECT = "example.com/drained", "NoExecute"
+KEY, EFFECT, HOSTNAME = "example.com/drained", "NoExecute", "kubernetes.io/hostname"
 SECOND_KEY = "example.com/second"
 VALUE, OTHER_VALUE = "nodeproof", "other"
 EVICTION_S, SCHEDULING_S = 2, 15
 LONG_S, MEDIUM_S, SHORT_S, LATE_S = 20, 10, 5, 4
 GRACE_S = 1
 """Grace period of all pods but one (s)."""
+FOR_EVER = '[{"op": "remove", "path": "/spec/tolerations/0/tolerationSeconds"}]'
 Tolerations = Sequence[Sequence[Mapping[str, Any]]]
 
 
@@ -29,14 +31,16 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
 
     with lab.record():
         cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0]))
-        evicted, (finite_pod, tolerant_pod, equal_pod) = (
+        evicted, (finite_pod, changed_pod, tolerant_pod, equal_pod) = (
             [lab.run(actions.run_pod(on=node, tolerations=tolerations)) for tolerations in group]
             for group in (
                 (*not_tolerant, [tolerates(KEY, -1)]),
-                ([tolerates(KEY, short_s)], [tolerates(KEY)], [equal]),
+                ([tolerates(KEY, short_s)], [tolerates(KEY, short_s)], [tolerates(KEY)], [equal]),
             )
         )
         with lab.inject(faults.taint(node, KEY, EFFECT, VALUE)):
+            patch = ("patch", "pod", changed_pod.name, f"--namespace={changed_pod.namespace}")
+            change = lab.run(actions.kubectl(*patch, "--type=json", f"--patch={FOR_EVER}"))
             for pod in (*evicted, *cast.pods):
                 claim("taints.user-noexecute-evicts").expect(
                     pod.deletion, within=windows.up_to(EVICTION_S), after=added
@@ -44,12 +48,15 @@ def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expect
                 grace_s = CAST_GRACE_S if pod == cast.patient else GRACE_S
                 grace = pod.became({"metadata": {"deletionGracePeriodSeconds": grace_s}})
                 claim("eviction.graceful-delete").expect(grace, within=windows.up_to(5), after=pod.deletion)
+            due_s = short_s - lab.clear_s
+            lab.check_not_due(changed_pod.deletion, change.completed, since=added, due_s=due_s)
             expect_late_pods_evicted(lab, claim)
             expect_scheduling(lab, claim, not_tolerant, [[equal], [tolerates(KEY)]])
             finite.expect(finite_pod.deletion, within=windows.toleration(short_s), after=added)
             longer = windows.absence_including_anchor(short_s + lab.quiet_s)
             for pod in (tolerant_pod, equal_pod):
                 finite.never(pod.deletion, throughout=longer, after=added)
+            claim("eviction.unlimited-toleration").never(changed_pod.deletion, throughout=longer, after=added)
             claim("eviction.other-nodes-stay").never(cast.namesake.deletion, throughout=longer, after=added)
 
 
@@ -118,6 +125,7 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
     second, brief = node.taint(SECOND_KEY, EFFECT), other.taint(SECOND_KEY, EFFECT)
 
     with lab.record():
+        manual_node, bound_pods = taint_manual_node(lab)
         pod, stays = (
             lab.run(actions.run_pod(on=on, tolerations=tolerations))
             for on, tolerations in (
@@ -138,4 +146,41 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
             )
             claim("eviction.cancelled-on-recovery").never(
                 stays.deletion, throughout=windows.absence(MEDIUM_S + 2.0), after=brief.added
+            )
+        expect_evictions(claim, manual_node, bound_pods)
+
+
+def taint_manual_node(lab: Lab) -> tuple[Node, Mapping[Pod, int]]:
+    """Give a Node without a kubelet two NoExecute taints in one update; return its pods with their times (s).
+
+    A fault would add one taint after the other.
+    """
+    node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
+    lab.run(actions.create_node(node, {HOSTNAME: node, ZONE_LABEL: lab.nodes()[0].zone}))
+    lab.run(actions.keep_alive(node))
+    pods = {
+        lab.run(actions.bound_pod(to=node, tolerations=tolerations)): time_s
+        for tolerations, time_s in (
+            ([tolerates(KEY)], 0),
+            ([tolerates(SECOND_KEY)], 0),
+            ([tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)], SHORT_S),
+            ([tolerates(KEY, SHORT_S), tolerates(SECOND_KEY, LONG_S)], SHORT_S),
+        )
+    }
+    taints = [{"key": key, "effect": EFFECT} for key in (KEY, SECOND_KEY)]
+    lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": taints}}))
+    return node, pods
+
+
+def expect_evictions(claim: Expectations, node: Node, pods: Mapping[Pod, int]) -> None:
+    """Expect that each pod leaves as soon as one of the two taints makes it."""
+    added = node.taint(KEY, EFFECT).added
+    for pod, time_s in pods.items():
+        if time_s:
+            claim("taints.user-noexecute-finite").expect(
+                pod.deletion, within=windows.toleration(time_s), after=added
+            )
+        else:
+            claim("taints.user-noexecute-evicts").expect(
+                pod.deletion, within=windows.up_to(EVICTION_S), after=added
             )

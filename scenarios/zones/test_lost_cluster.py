@@ -34,7 +34,7 @@ def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectation
     cancellation = moments.event_reported("TaintManagerEviction", "Pod", pod.name, CANCELLED)
     far_bound = f"{len(far)}/E + P + 1"
     all_tainted = windows.up_to(far_bound)
-    exclusion = faults.set_label(EXCLUDED, "true", {excluded.name: None})
+    exclusion = faults.set_label(EXCLUDED, "false", {excluded.name: None})
 
     with lab.record(), lab.inject(exclusion), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(loss_of(names).after(fault.injected_at, windows.detection_from_fault()))
