@@ -1,4 +1,4 @@
-"""Writes and nodes behind the balancer of three control planes, of which one or two lose power.
+"""Writes, watches and nodes behind the balancer of three control planes, of which one or two lose power.
 
 Each API server uses the member of etcd beside it.
 """
@@ -15,11 +15,11 @@ UNANSWERED = windows.formula("negative", f"{WATCHED_S}", f"{BEGUN_S}", f"{BEGUN_
 """An acknowledgement may have been under way. An API server without a quorum refuses a write after 7 s, as
 etcd gives up; a writer whose connection went with a control plane waits for 15 s.
 """
+LOST = windows.absence_for("L + 4.4Y + G + 3P")
+"""A silent node is Unknown by then, even if another controller manager leads first: it counts anew."""
 EVICTED = windows.absence_for("G + 3P + T")
 EVICTED_LATER = windows.absence_for("L + 4.4Y + G + 3P + T + 1")
-"""The pods of a silent node are evicted by then, even if another controller manager leads first: it counts
-anew.
-"""
+"""The pods of such a node are evicted by then."""
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/nodeproof/pods"
 OF_NODES = ((NODES, "items[].status.conditions[].lastTransitionTime"), (NODES, "items[].spec.taints[].key"))
 OF_PODS = (
@@ -82,3 +82,21 @@ def test_nothing_changes_without_a_quorum(lab: Lab, claim: Expectations) -> None
         lab.wait_for(lab.target.unknown.never_after(fault.healed_at, EVICTED_LATER))
         for earlier, later in zip(before, stored(lab, OF_NODES + OF_PODS), strict=True):
             claim("control-planes.majority-lost-keeps-pods").expect_later(checks.same_as(later, earlier))
+
+
+@needs(nodes=2, components=("control-plane",), control_planes=3, duration_s="3L + 15Y + 3G + 9P + 60")
+def test_watch_and_kubelets_go_on_at_another_api_server(lab: Lab, claim: Expectations) -> None:
+    """Each control plane loses power in turn: one of them serves the watch, and one each kubelet."""
+    namespace = actions.new_namespace()
+    with lab.record(extra_resources=["configmaps"]):
+        before = stored(lab, OF_NODES)
+        lab.run(namespace.make)
+        lab.run(actions.write_repeatedly(namespace.name))
+        for plane in PLANES:
+            with lab.inject(faults.power_off(plane)) as fault:
+                lab.wait_for(lab.target.unknown.never_after(fault.injected_at, LOST))
+            # Its API server knows no event from before its start: the watch must not need it yet.
+            lab.observe(probes.config_maps(namespace.name, plane))
+        claim("control-planes.no-lost-event").expect_later(checks.watched_writes(namespace.name))
+        for earlier, later in zip(before, stored(lab, OF_NODES), strict=True):
+            claim("control-planes.kubelets-go-on").expect_later(checks.same_as(later, earlier))
