@@ -1214,13 +1214,13 @@ def write_repeatedly(namespace: str) -> Action[None]:
 
     The action ends once some writes are acknowledged. Three writers, each over its own connection, create one
     twice a second, and three others update the first one; an unanswered request delays its writer. Judge them
-    with `write_acknowledged` and `has_writes`.
+    with `write_acknowledged`, `has_writes` and `watched_writes`.
     """
 
     def do(context: ActionContext) -> None:
         if context.recording is None:
             raise Problem("nothing is being recorded", "write_repeatedly(...)", "use `with lab.record():`")
-        update = partial(_update, name=_write(context.lab.cluster.api, namespace))
+        update = partial(_update, name=_write(context.lab.cluster.api, namespace).partition(" ")[0])
         kinds: Sequence[Callable[[Api, str], str]] = (_write, update)
         for write in _WRITERS * [*kinds]:
             api = Api(context.lab.dir / "pki" / "admin.kubeconfig", context.lab.fleet.dial)
@@ -1241,16 +1241,19 @@ def _are_acknowledged(recording: Recording, namespace: str) -> bool:
 
 
 def _write(api: Api, namespace: str) -> str:
-    """Create a ConfigMap and return its name. Raises ApiError."""
-    name = f"write-{uuid.uuid4().hex[:8]}"
-    api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": name}})
-    return name
+    """Create a ConfigMap and return its name and resourceVersion. Raises ApiError."""
+    body = {"metadata": {"name": f"write-{uuid.uuid4().hex[:8]}"}}
+    return _version_of(api.create(f"/api/v1/namespaces/{namespace}/configmaps", body))
 
 
 def _update(api: Api, namespace: str, name: str) -> str:
-    """Update a ConfigMap and return its name. Raises ApiError."""
-    api.patch(f"/api/v1/namespaces/{namespace}/configmaps/{name}", {"data": {"value": uuid.uuid4().hex}})
-    return name
+    """Update a ConfigMap and return its name and resourceVersion. Raises ApiError."""
+    body = {"data": {"value": uuid.uuid4().hex}}
+    return _version_of(api.patch(f"/api/v1/namespaces/{namespace}/configmaps/{name}", body))
+
+
+def _version_of(obj: Json) -> str:
+    return f"{obj['metadata']['name']} {obj['metadata']['resourceVersion']}"
 
 
 if not TYPE_CHECKING:

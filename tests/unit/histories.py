@@ -88,7 +88,7 @@ class Story:
             self.say(t, "clock", node=name, offset_s=0.0, error_s=0.0)
             self._put("nodes", "", name, _node_body(status_t))
             self._put("leases", LEASE_NAMESPACE, name, {"spec": {"renewTime": wall(t + renewed_t)}})
-        for resource in ("pods", "leases", "events"):
+        for resource in ("pods", "leases", "events", "configmaps"):
             self._put(resource, _namespace(resource), "sentinel", {"spec": {}, "status": {}})
         for resource in self.resources:
             self.list(t, resource)

@@ -501,6 +501,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "grew": [observations.grew(OBSERVATIONS[0], OBSERVATIONS[1], 1, 1)],
     "grew-with": [observations.grew_with(OBSERVATIONS[0], OBSERVATIONS[1], TRY)],
     "has-writes": [observations.has_writes(OBSERVATIONS[0])],
+    "watched-writes": [observations.watched_writes(NODE)],
     "lasted": [observations.lasted("cut")],
     "known-while-heard": [invariants.known_while_heard()],
     "evicted-when-due": [invariants.evicted_when_due()],

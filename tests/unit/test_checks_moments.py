@@ -11,7 +11,7 @@ import pytest
 from nodeproof.checks import checks, heartbeats, moments, observations, repeated, witnessed
 from nodeproof.checks.checks import run_check
 from nodeproof.checks.moments import find
-from nodeproof.checks.observations import grew, grew_with, has_writes, same_as, shows
+from nodeproof.checks.observations import grew, grew_with, has_writes, same_as, shows, watched_writes
 from nodeproof.checks.settings import default_of
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.timing import renewals_of
@@ -31,6 +31,7 @@ from tests.unit.histories import (
     OTHER,
     POD,
     RENEW_S,
+    RESOURCES,
     WALL_OFFSET_S,
     Story,
     configuration,
@@ -634,7 +635,7 @@ def test_counter_grows_with_the_events_between_its_observations(story: Story, la
     assert run(grew_with(FIRST, SECOND, REPORTED), story).label == label
 
 
-NAMES = Observation("names", "ConfigMaps at control-plane-1", "space", None)
+NAMES, MAPS = Observation("names", "ConfigMaps at control-plane-1", "space", None), "configmaps"
 
 
 def written(*acknowledged: tuple[str | None, float]) -> Story:
@@ -649,6 +650,7 @@ def written(*acknowledged: tuple[str | None, float]) -> Story:
     ("story", "label", "word"),
     [
         (written(("a", 1.0), ("b", 2.0)), "conforms", ""),
+        (written(("a 101", 1.0), ("b 102", 2.0)), "conforms", ""),
         (written(("a", 1.0), (None, 2.0), ("b", 3.0)), "conforms", ""),
         (written(("a", 1.0), ("c", 9.5)), "conforms", ""),
         (written(("a", 1.0), ("c", 2.0)), "deviates", "lack 1 of 2 acknowledged writes: c"),
@@ -658,6 +660,49 @@ def written(*acknowledged: tuple[str | None, float]) -> Story:
 )
 def test_acknowledged_writes_are_listed(story: Story, label: str, word: str) -> None:
     assert_verdict(run(has_writes(NAMES), story), label, word)
+
+
+def watched(*, lost: bool = False, lists: bool = False, acknowledged: bool = True) -> Story:
+    """Record four writes, of which two come while the watch is interrupted, from 4 to 8 s."""
+    story = Story(resources=(*RESOURCES, MAPS)).sentinel(1.0)
+    for t, delivered_t in ((2.0, 2.1), (6.0, 8.1), (7.0, 8.2), (9.0, 9.1)):
+        story.change(delivered_t, MAPS, "space", f"write-{t:g}", {}, is_watched=not (lost and t == 6.0))
+        is_answered = acknowledged or not 4.0 < t < 8.0
+        story.look(t, f"write-{t:g} {story.rv}" if is_answered else None, moments.WRITE, "space")
+    return story.gap(4.0, 8.0, MAPS, lists=lists).sentinel(10.0).fence(20.0)
+
+
+def repeated_event() -> Story:
+    """Record that a watch repeats an event after it resumed."""
+    story = watched()
+    event = next(entry for entry in story.entries if entry.kind == "watch" and entry.t == 2.1)
+    return story.say(8.05, "watch", **event.data)
+
+
+def unstored_event() -> Story:
+    """Record a history that lost an event after it was received."""
+    story = watched(lost=True)
+    last = next(entry for entry in story.entries if entry.kind == "fence")
+    count = story.history().received(MAPS, last.t)
+    last.data["listed"][MAPS]["received"] = count + 1
+    return story
+
+
+@pytest.mark.parametrize(
+    ("story", "label", "word"),
+    [
+        (watched(), "conforms", "lacks 0 of 4 acknowledged writes, 2 of them"),
+        (watched(lost=True), "deviates", "lacks 1"),
+        (repeated_event(), "deviates", "1 events are not newer"),
+        (unstored_event(), "unproven: gap", "not stored"),
+        (watched(lists=True), "unproven: gap", "did not resume"),
+        (watched(acknowledged=False), "unproven: no-anchor", ""),
+        (Story(resources=(*RESOURCES, MAPS)).sentinel(1.0).fence(20.0), "unproven: no-anchor", ""),
+        (written(("a 101", 1.0)), "unproven: gap", ""),
+    ],
+)
+def test_resumed_watch_delivers_acknowledged_writes(story: Story, label: str, word: str) -> None:
+    assert_verdict(run(watched_writes("space"), story), label, word)
 
 
 def test_first_acknowledgement_after_a_moment_is_found() -> None:

@@ -33,7 +33,10 @@ from nodeproof.model.pattern import PRESENT, Json
 from nodeproof.model.slack import Span
 
 WRITE = "write"
-"""What a repeated observation of a scenario's writer observes: the name of the object that it wrote."""
+"""What a repeated observation of a scenario's writer observes: name and resourceVersion of what it wrote.
+
+Earlier recordings have only the name.
+"""
 _BOUNDED = ("next-of", "last-heartbeat")
 """Moments that are searched after or before the last of their parts."""
 

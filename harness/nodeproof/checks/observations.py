@@ -55,6 +55,10 @@ def _step_times(history: History, args: Args, *_: object) -> Times:
     return [Span.at(entry.t) for entry in _steps(history, args["fault"])] or None
 
 
+def _end_time(history: History, *_: object) -> Times:
+    return [Span.at(history.ended_t)]
+
+
 @measures("shows", times=_observation_times, observation="seen")
 def shows(case: Case, observation: Observation, pattern: Json) -> Measurement:
     """Check that an observed value matches a pattern (`nodeproof.model.pattern`)."""
@@ -149,11 +153,9 @@ def has_writes(case: Case, names: Observation) -> Measurement:
     """
     entry = _entry(case.history, names)
     acknowledged = {
-        look.data["value"]
-        for look in case.history.of_kind("observed")
-        if (look.data["what"], look.data["subject"]) == (moments.WRITE, names.subject)
-        and look.data["value"] is not None
-        and look.t < entry.data["asked_t"]
+        str(look.data["value"]).partition(" ")[0]
+        for look in _acknowledged(case.history, names.subject)
+        if look.t < entry.data["asked_t"]
     }
     if not acknowledged:
         raise Undecided("gap", f"no write in {names.subject} was acknowledged")
@@ -161,6 +163,43 @@ def has_writes(case: Case, names: Observation) -> Measurement:
     reason = f"{_name(names)} lack {len(lost)} of {len(acknowledged)} acknowledged writes"
     reason = _cut(": ".join([reason, ", ".join(lost)])) if lost else reason
     return compare(not lost, reason, "all of them", Measured(float(len(lost)), "writes"))
+
+
+def _acknowledged(history: History, namespace: str) -> Sequence[Entry]:
+    """Return the acknowledgements of `write_repeatedly` in a namespace."""
+    looks = (look for look in history.of_kind("observed") if look.data["value"] is not None)
+    return [look for look in looks if (look.data["what"], look.data["subject"]) == (moments.WRITE, namespace)]
+
+
+_CONFIG_MAPS = "configmaps"
+
+
+# Revisions order the writes, not times: a slow host delays a watch, and changes nothing in its order.
+@measures("watched-writes", times=_end_time, in_namespace="subject")
+def watched_writes(case: Case, in_namespace: str) -> Measurement:
+    """Check that the watch of ConfigMaps delivered each write acknowledged in a namespace, in order and once.
+
+    Acknowledgements are those of `write_repeatedly`. The watch must have been interrupted meanwhile, and have
+    resumed from its last resourceVersion: a new LIST proves nothing about events.
+    """
+    history, what = case.history, f"the watch of {_CONFIG_MAPS}"
+    for gap in history.gaps(_CONFIG_MAPS, history.began_t, history.ended_t):
+        if gap.is_lossy:
+            raise Undecided("gap", f"{what} did not resume: {gap.reason}")
+    if not history.is_whole(_CONFIG_MAPS):
+        raise Undecided("gap", f"{what} received events that are not stored")
+    written_t = {int(look.data["value"].split()[1]): look.t for look in _acknowledged(history, in_namespace)}
+    broken = [entry for entry in history.of_kind("gap") if entry.data["resource"] == _CONFIG_MAPS]
+    missable = [t for t in written_t.values() if any(entry.data["since"] < t < entry.t for entry in broken)]
+    if not missable:
+        raise Undecided("no-anchor", f"no write was acknowledged while {what} was interrupted")
+    versions = (version for version in history.all_versions(_CONFIG_MAPS) if not version.listed)
+    delivered = [int(version.object["metadata"]["resourceVersion"]) for version in versions]
+    lost = [revision for revision in written_t.keys() - {*delivered} if revision < max(delivered)]
+    repeated = [after for before, after in pairwise(delivered) if after <= before]
+    writes = f"{len(written_t)} acknowledged writes, {len(missable)} of them while it was interrupted"
+    reason = f"{what} lacks {len(lost)} of {writes}; {len(repeated)} events are not newer than the last one"
+    return compare(not lost and not repeated, reason, "none", Measured(float(len(lost)), "writes"))
 
 
 def _is_started_anew(history: History, before: Entry, after: Entry) -> bool:

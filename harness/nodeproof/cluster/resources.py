@@ -96,6 +96,7 @@ RESOURCES: Mapping[str, Resource] = {
     "services": _namespaced(
         "api/v1", f"{_CORE}.Service", "services", {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
     ),
+    "configmaps": _namespaced("api/v1", f"{_CORE}.ConfigMap", "configmaps", {"data": {}}),
     "endpointslices": _namespaced(
         "apis/discovery.k8s.io/v1", "io.k8s.api.discovery.v1.EndpointSlice", "endpointslices",
         {"addressType": "IPv4", "endpoints": []},

@@ -435,6 +435,17 @@ class History:
         events = (entry for entry in self._fold.by_resource.get(resource, ()) if entry.kind == "watch")
         return sum(1 for entry in events if entry.t <= until_t)
 
+    def is_whole(self, resource: str) -> bool:
+        """Return whether as many events of a resource are stored as were received up to the last fence."""
+        fences = self.of_kind("fence")
+        if not fences or resource not in fences[-1].data["listed"]:
+            return False
+        delivered_t = self.sentinel_t(resource, fences[-1].data["sentinels"][resource])
+        if delivered_t is None:
+            return False
+        stored = self.received(resource, delivered_t)
+        return bool(fences[-1].data["listed"][resource].get("received", stored) == stored)
+
     def gaps(self, resource: str, since_t: float, until_t: float) -> Iterator[Gap]:
         """Yield the gaps in a watch that overlap [since_t, until_t], in time order.
 
