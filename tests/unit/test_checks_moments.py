@@ -694,7 +694,7 @@ def unstored_event() -> Story:
         (watched(), "conforms", "lacks 0 of 4 acknowledged writes, 2 of them"),
         (watched(lost=True), "deviates", "lacks 1"),
         (repeated_event(), "deviates", "1 events are not newer"),
-        (unstored_event(), "unproven: gap", "not stored"),
+        (unstored_event(), "unproven: gap", "are stored"),
         (watched(lists=True), "unproven: gap", "did not resume"),
         (watched(acknowledged=False), "unproven: no-anchor", ""),
         (Story(resources=(*RESOURCES, MAPS)).sentinel(1.0).fence(20.0), "unproven: no-anchor", ""),

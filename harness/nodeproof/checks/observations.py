@@ -22,7 +22,7 @@ from nodeproof.checks.checks import (
     watch_loss,
 )
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
-from nodeproof.model.history import Entry, History, parse_time
+from nodeproof.model.history import Entry, History, parse_time, stored_events
 from nodeproof.model.judgment import Check, Moment, Observation, words_in
 from nodeproof.model.pattern import Json, fault, is_equal, is_unfounded, matches
 from nodeproof.model.pod_log import STARTED
@@ -186,8 +186,9 @@ def watched_writes(case: Case, in_namespace: str) -> Measurement:
     for gap in history.gaps(_CONFIG_MAPS, history.began_t, history.ended_t):
         if gap.is_lossy:
             raise Undecided("gap", f"{what} did not resume: {gap.reason}")
-    if not history.is_whole(_CONFIG_MAPS):
-        raise Undecided("gap", f"{what} received events that are not stored")
+    stored = stored_events(history, _CONFIG_MAPS)
+    if not stored.passed:
+        raise Undecided("gap", stored.reason)
     written_t = {int(look.data["value"].split()[1]): look.t for look in _acknowledged(history, in_namespace)}
     broken = [entry for entry in history.of_kind("gap") if entry.data["resource"] == _CONFIG_MAPS]
     missable = [t for t in written_t.values() if any(entry.data["since"] < t < entry.t for entry in broken)]

@@ -435,17 +435,6 @@ class History:
         events = (entry for entry in self._fold.by_resource.get(resource, ()) if entry.kind == "watch")
         return sum(1 for entry in events if entry.t <= until_t)
 
-    def is_whole(self, resource: str) -> bool:
-        """Return whether as many events of a resource are stored as were received up to the last fence."""
-        fences = self.of_kind("fence")
-        if not fences or resource not in fences[-1].data["listed"]:
-            return False
-        delivered_t = self.sentinel_t(resource, fences[-1].data["sentinels"][resource])
-        if delivered_t is None:
-            return False
-        stored = self.received(resource, delivered_t)
-        return bool(fences[-1].data["listed"][resource].get("received", stored) == stored)
-
     def gaps(self, resource: str, since_t: float, until_t: float) -> Iterator[Gap]:
         """Yield the gaps in a watch that overlap [since_t, until_t], in time order.
 
@@ -525,39 +514,57 @@ def fence(history: History, resources: Iterable[str] = ()) -> Fence:
     """
     fences = history.of_kind("fence")
     if not fences:
-        return Fence(False, history.ended_t, "the recording has no fence")
+        return _no_fence(history)
     last = fences[-1]
     recorded = {entry.data["resource"] for entry in history.of_kind("listed")}
     needed = {*recorded, *resources, *(last.data.get("sentinels") or ()), *last.data["listed"]}
     return history.derived(_evaluate, tuple(sorted(needed)))
 
 
+def stored_events(history: History, resource: str) -> Fence:
+    """Evaluate whether all events that the watch of a resource received up to the last fence are stored.
+
+    A watch may have missed events all the same: `fence` compares it with the LIST, too.
+    """
+    fences = history.of_kind("fence")
+    if not fences:
+        return _no_fence(history)
+    last = fences[-1]
+    sentinels, listed = last.data.get("sentinels"), last.data["listed"]
+    if resource not in listed or (sentinels is not None and resource not in sentinels):
+        return Fence(False, last.t, f"the fence does not include {resource}")
+    if sentinels is None:
+        delivered_t = history.passed_t(resource, int(listed[resource]["rv"]))
+        awaited = f"a bookmark of {listed[resource]['rv']} or later"
+    else:
+        delivered_t = history.sentinel_t(resource, sentinels[resource])
+        awaited = f"sentinel {sentinels[resource]}"
+    if delivered_t is None:
+        return Fence(False, last.t, f"the watch of {resource} never delivered {awaited}")
+    stored = history.received(resource, delivered_t)
+    if listed[resource].get("received", stored) != stored:
+        reason = f"{listed[resource]['received']} events of {resource} were received, {stored} are stored"
+        return Fence(False, last.t, reason)
+    return Fence(True, last.t if sentinels is None else delivered_t, "")
+
+
+def _no_fence(history: History) -> Fence:
+    return Fence(False, history.ended_t, "the recording has no fence")
+
+
 def _evaluate(history: History, needed: Sequence[str]) -> Fence:
     last = history.of_kind("fence")[-1]
-    sentinels, listed = last.data.get("sentinels"), last.data["listed"]
     if not needed:
         return Fence(False, last.t, "the fence has no watch")
     valid_until = []
     for resource in needed:
-        if resource not in listed or (sentinels is not None and resource not in sentinels):
-            return Fence(False, last.t, f"the fence does not include {resource}")
-        if sentinels is None:
-            delivered_t = history.passed_t(resource, int(listed[resource]["rv"]))
-            awaited = f"a bookmark of {listed[resource]['rv']} or later"
-        else:
-            delivered_t = history.sentinel_t(resource, sentinels[resource])
-            awaited = f"sentinel {sentinels[resource]}"
-        if delivered_t is None:
-            return Fence(False, last.t, f"the watch of {resource} never delivered {awaited}")
-        valid_until.append(last.t if sentinels is None else delivered_t)
-        folded = history.folded(resource, int(listed[resource]["rv"]))
-        received = history.received(resource, delivered_t)
-        if listed[resource].get("received", received) != received:
-            reason = (
-                f"{listed[resource]['received']} events of {resource} were received, {received} are stored"
-            )
-            return Fence(False, last.t, reason)
-        different = set(folded.items()) ^ set(listed[resource]["objects"].items())
+        stored = stored_events(history, resource)
+        if not stored.passed:
+            return stored
+        valid_until.append(stored.t)
+        listed = last.data["listed"][resource]
+        folded = history.folded(resource, int(listed["rv"]))
+        different = set(folded.items()) ^ set(listed["objects"].items())
         if different:
             reason = f"{len(different)} states of {resource} differ between LIST and watch"
             return Fence(False, last.t, reason)
