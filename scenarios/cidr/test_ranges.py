@@ -26,7 +26,7 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
     with lab.record():
         lab.run(actions.create_node(early_node))
         claim("cidr.off-by-default").never(
-            range_report(early_node), throughout=windows.absence(lab.quiet_s), after=early_node.created
+            range_report(early_node), throughout=lab.quiet_s, after=early_node.created
         )
         with lab.inject(faults.settings(MANAGER, **allocate())) as fault:
             expect_range(claim, early_node, fault.injected_at, UP_S)
@@ -45,12 +45,10 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
                 late_node.created,
                 moments.event_reported("CIDRNotAvailable", "Node", late_node, ""),
             )
-            claim("cidr.exhausted").expect(refusal, within=windows.up_to(UP_S), after=creation)
+            claim("cidr.exhausted").expect(refusal, within=UP_S, after=creation)
             claim("cidr.exhausted").never(range_report(late_node), throughout=NEVER, after=creation)
             lab.run(actions.kubectl("delete", "node", early_node))
-            released.expect(
-                range_report(late_node), within=windows.up_to(RELEASE_S), after=early_node.removed
-            )
+            released.expect(range_report(late_node), within=RELEASE_S, after=early_node.removed)
             released.expect_later(checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap))
         # These requests come last: no controller manager starts on ranges that overlap. The first range is
         # an earlier Node's.
@@ -63,7 +61,7 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
 def expect_range(claim: Expectations, node: Node, after: Moment, within_s: float) -> None:
     """Expect that a Node gets ranges of the default lengths."""
     ranges = range_report(node, DEFAULT_MASKS)
-    check = claim("cidr.assigned").expect(ranges, within=windows.up_to(within_s), after=after)
+    check = claim("cidr.assigned").expect(ranges, within=within_s, after=after)
     claim("cidr.mask-size").expect_later(check)
 
 

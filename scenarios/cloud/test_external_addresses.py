@@ -3,7 +3,7 @@
 The scenario runs the upstream cloud-controller-manager, and sets the addresses that the cloud returns.
 """
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
 from nodeproof.scenario.kubernetes import CLOUD
 from nodeproof.scenario.types import Moment
 
@@ -37,7 +37,7 @@ def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectat
         )
         for address in (control_address, UNUSED):
             claim("addresses.external-ip-routable").expect(
-                external_ip_report(node, address), within=windows.up_to(UP_S), after=moments.booted(node)
+                external_ip_report(node, address), within=UP_S, after=moments.booted(node)
             )
         machine_answer, unused_answer = (
             lab.observe(probes.kubelet_at(node, address)) for address in (control_address, UNUSED)
@@ -46,6 +46,6 @@ def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectat
         claim("addresses.external-ip-routable").expect_later(checks.shows(unused_answer, {"$not": ANSWERS}))
         claim("addresses.external-ip-routable").never(
             moments.changed("nodes", node, "status.addresses"),
-            throughout=windows.absence(ADDRESS_SYNCS_S),
+            throughout=ADDRESS_SYNCS_S,
             after=unused_answer.completed,
         )

@@ -15,7 +15,7 @@ EXISTS_PASSES, HEALTHY_PASSES = 10, 5
 REQUESTS_S = 0.5
 """Time that two calls of the cloud and one write may add to a pass (s)."""
 RECOVERY_S = 60.0
-STILL_READY = windows.absence_for("G - 2R")
+STILL_READY = windows.absence("G - 2R")
 
 
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), duration_s="G + 14P + 20")

@@ -33,19 +33,19 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
         no_schedule = node.taint(NOT_READY, "NoSchedule").added
         lab.wait_for(no_schedule.after(not_ready, windows.up_to(SOON_S)))
         waiting, direct = lab.run(actions.pending_pod(only_on=node)), lab.run(actions.bound_pod(to=node))
-        accepting.expect(waiting.unschedulable, within=windows.up_to(SOON_S), after=waiting.created)
+        accepting.expect(waiting.unschedulable, within=SOON_S, after=waiting.created)
         no_network = moments.event_reported("NetworkNotReady", "Pod", direct.name, "network is not ready")
-        accepting.expect(no_network, within=windows.up_to(SOON_S), after=direct.bound)
+        accepting.expect(no_network, within=SOON_S, after=direct.bound)
         (host,) = lab.run(
             actions.run_witnesses(Witness(host_network=True, toleration_s=TOLERATION_S), on=node)
         )
-        accepting.never(waiting.bound, throughout=windows.absence(lab.quiet_s), after=waiting.created)
+        accepting.never(waiting.bound, throughout=lab.quiet_s, after=waiting.created)
         with lab.inject(seldom) as restart:
             accepting.expect_later(
                 checks.counted(host.running, 1, 1, after=not_ready, until=restart.requested_at)
             )
             network.close()
-            ready = cni.expect(node.ready, within=windows.up_to(FAST_UPDATE_S), after=fault.healing_at)
+            ready = cni.expect(node.ready, within=FAST_UPDATE_S, after=fault.healing_at)
             binding_window = windows.up_to(SOON_S + windows.BIND_S)
             accepting.expect(waiting.bound, within=binding_window, after=fault.healing_at)
 

@@ -55,9 +55,9 @@ def test_kubelet_without_container_runtime_does_not_start(lab: Lab, claim: Expec
             lab.run(actions.restart_kubelet(node))
             lab.wait_for(node.unknown.after(restart, windows.detection_from_fault()))
             # The journal is collected below: this waits until the end of the window.
-            on_node.expect(refusal, within=windows.up_to(START_S), after=restart)
-            on_node.expect_later(process_exit, within=windows.up_to(10), after=refusal)
-            on_node.never(node.ready, throughout=windows.absence(lab.quiet_s), after=node.unknown)
+            on_node.expect(refusal, within=START_S, after=restart)
+            on_node.expect_later(process_exit, within=10, after=refusal)
+            on_node.never(node.ready, throughout=lab.quiet_s, after=node.unknown)
             lab.collect(Journal(node, KUBELET))
         # systemd restarts the kubelet (Restart=always), now with its original file.
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))

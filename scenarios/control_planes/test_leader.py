@@ -12,7 +12,7 @@ from nodeproof.scenario.types import Moment
 MANAGER, LEASES, NAMESPACE = "kube-controller-manager", "component-leases", "kube-system"
 PLANES = ("control-plane-1", "control-plane-2", "control-plane-3")
 STOPPED = "leaderelection lost"
-UNCHANGED, IDLE = windows.absence_for("2L"), windows.absence_including_anchor(3.0)
+UNCHANGED, IDLE = windows.absence("2L"), windows.absence_including_anchor(3.0)
 
 
 def other_holder(leader: str) -> Moment:
@@ -50,7 +50,7 @@ def test_leader_stops_when_it_cannot_renew(lab: Lab, claim: Expectations) -> Non
     with lab.record(extra_resources=[LEASES]):
         with lab.inject(faults.deny_election(MANAGER)) as fault:
             stops.expect_later(log.line, after=fault.injected_at)
-            lab.wait_for(lab.target.unknown.never_after(fault.injected_at, windows.absence_for("D + 2Y + 3")))
+            lab.wait_for(lab.target.unknown.never_after(fault.injected_at, windows.absence("D + 2Y + 3")))
             lab.run(load.make)
             stops.never(load.pod_written(), throughout=IDLE, after=load.make.begun)
         lab.collect(log)

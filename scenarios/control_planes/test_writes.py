@@ -9,18 +9,18 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.types import Observation
 
 MANAGER, PLANES = "kube-controller-manager", ("control-plane-1", "control-plane-2", "control-plane-3")
-OUTAGE = windows.absence_for("15")
+OUTAGE = windows.absence("15")
 BEGUN_S, WATCHED_S = 1.0, 24.0
 UNANSWERED = windows.formula("negative", f"{WATCHED_S}", f"{BEGUN_S}", f"{BEGUN_S + WATCHED_S}")
 """An acknowledgement may have been under way. An API server without a quorum refuses a write after 7 s, as
 etcd gives up; a writer whose connection went with a control plane waits for 15 s.
 """
-LOST = windows.absence_for("L + 4.4Y + G + 3P")
+LOST = windows.absence("L + 4.4Y + G + 3P")
 """A silent node is Unknown by then, even if another controller manager leads first: it counts anew."""
 RESUMED = windows.up_to(90.0)
 """The balancer may pass several connections in a row to a control plane without power."""
-EVICTED = windows.absence_for("G + 3P + T")
-EVICTED_LATER = windows.absence_for("L + 4.4Y + G + 3P + T + 1")
+EVICTED = windows.absence("G + 3P + T")
+EVICTED_LATER = windows.absence("L + 4.4Y + G + 3P + T + 1")
 """The pods of such a node are evicted by then."""
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/nodeproof/pods"
 OF_NODES = ((NODES, "items[].status.conditions[].lastTransitionTime"), (NODES, "items[].spec.taints[].key"))

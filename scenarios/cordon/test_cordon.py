@@ -18,9 +18,9 @@ def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expect
 
     with lab.record():
         lab.run(actions.kubectl("cordon", node))
-        claim("cordon.taint").expect(taint.added, within=windows.up_to(5), after=node.cordoned)
+        claim("cordon.taint").expect(taint.added, within=5, after=node.cordoned)
         pod = lab.run(actions.pending_pod(only_on=node))
-        blocks.expect(pod.unschedulable, within=windows.up_to(2), after=pod.created)
+        blocks.expect(pod.unschedulable, within=2, after=pod.created)
         blocks.never(pod.bound, throughout=absence_window, after=pod.created)
         status_changed = moments.changed("nodes", node, "status.conditions[].status")
         for change in (moments.conditions_changed(node), status_changed):
@@ -33,7 +33,7 @@ def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expect
         description = lab.run(actions.kubectl("describe", "node", node))
         display.expect_later(checks.shows(description, DESCRIBED))
         lab.run(uncordon)
-        claim("cordon.taint").expect(taint.removed, within=windows.up_to(5), after=node.uncordoned)
-        blocks.expect(pod.bound, within=windows.up_to(windows.BIND_S), after=node.uncordoned)
+        claim("cordon.taint").expect(taint.removed, within=5, after=node.uncordoned)
+        blocks.expect(pod.bound, within=windows.BIND_S, after=node.uncordoned)
         row = lab.run(actions.kubectl("get", "node", node))
         display.expect_later(checks.shows(row, {"stdout": {"$not": {"$contains": "SchedulingDisabled"}}}))

@@ -1,6 +1,6 @@
 """DaemonSet pods on a cordoned node."""
 
-from nodeproof.scenario import Expectations, Lab, actions, needs, windows
+from nodeproof.scenario import Expectations, Lab, actions, needs
 from nodeproof.scenario.kubernetes import workload
 
 SCHEDULING_S, CONTAINER_START_S = 10.0, 60.0
@@ -18,6 +18,6 @@ def test_daemonset_pod_is_scheduled_on_cordoned_node_and_stays(lab: Lab, claim: 
     with lab.record():
         lab.run(actions.kubectl("cordon", lab.target))
         lab.run(daemons.make)
-        scheduled.expect(bound, within=windows.up_to(SCHEDULING_S), after=daemons.make.begun)
-        scheduled.expect(running, within=windows.up_to(CONTAINER_START_S), after=bound)
-        scheduled.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=running)
+        scheduled.expect(bound, within=SCHEDULING_S, after=daemons.make.begun)
+        scheduled.expect(running, within=CONTAINER_START_S, after=bound)
+        scheduled.never(daemons.deletion, throughout=lab.quiet_s, after=running)

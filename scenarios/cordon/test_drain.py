@@ -63,7 +63,7 @@ def expect_pods_stay_after_cordon(
     )
     lab.run(bound.make)
     claim("cordon.direct-binding-bypass").expect(
-        bound.running_on(node), within=windows.up_to(CONTAINER_START_S), after=bound.make.begun
+        bound.running_on(node), within=CONTAINER_START_S, after=bound.make.begun
     )
     since_cordon = (unschedulable, windows.absence(long_s))
     since_before = (all_run, windows.absence(lab.clear_s + long_s))
@@ -101,13 +101,13 @@ def expect_drain(
     gone = lab.run(actions.send_request("GET", path))
     evicts.expect_later(checks.shows(gone, {"status": 404}))
     graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": GRACE_S}})
-    evicts.expect(graceful, within=windows.up_to(DELETION_S), after=drain.begun)
-    leaves_daemons.expect(deployment.deletion, within=windows.up_to(DELETION_S), after=drain.begun)
+    evicts.expect(graceful, within=DELETION_S, after=drain.begun)
+    leaves_daemons.expect(deployment.deletion, within=DELETION_S, after=drain.begun)
     # Nothing else deletes them, so the absence may begin before the drain.
     for kept in left:
         absence = windows.absence_including_anchor(lab.quiet_s)
         evicts.never(kept.deletion, throughout=absence, after=drain.begun)
-    leaves_daemons.never(daemons.deletion, throughout=windows.absence(lab.quiet_s), after=drain.begun)
+    leaves_daemons.never(daemons.deletion, throughout=lab.quiet_s, after=drain.begun)
     lab.collect(evictions, others)
     for source, low, high in ((evictions, 1, 9), (others, 0, 0)):
         span = {"after": moments.recording_began(), "until": source.collected}

@@ -24,5 +24,5 @@ def test_kubelet_of_deleted_node_ends_pods_once_they_are_removed(lab: Lab, claim
         lab.wait_for(node_back.never_after(pod.removal, windows.absence(CONTAINER_END_S)))
         lab.collect(pod)
 
-    kills.expect_later(pod.sigterm, within=windows.up_to(SOON_S), after=pod.removal)
+    kills.expect_later(pod.sigterm, within=SOON_S, after=pod.removal)
     kills.expect_later(pod.last_sign, within=windows.grace_period(FLOOR_S), after=pod.sigterm)

@@ -24,7 +24,7 @@ def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expe
         with lab.inject(faults.patch_ready(node)) as fault:
             expect_taint(claim, node, other, windows.absence(a_pass_s))
             claim("conditions.pods-not-marked-on-kubelet-false").never(
-                pod_not_ready, throughout=windows.absence(a_pass_s), after=node.not_ready
+                pod_not_ready, throughout=a_pass_s, after=node.not_ready
             )
             lab.run(new.make)
             daemons = claim("daemonset.not-created-on-not-ready")
@@ -32,9 +32,7 @@ def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expe
             daemons.never(
                 old.deletion, throughout=windows.absence_including_anchor(a_pass_s), after=node.not_ready
             )
-            daemons.never(
-                pod_meant_for(new, node), throughout=windows.absence(lab.quiet_s), after=new.make.begun
-            )
+            daemons.never(pod_meant_for(new, node), throughout=lab.quiet_s, after=new.make.begun)
         lab.wait_for(node.ready.after(fault.injected_at, windows.recovery()))
         for effect, within in (("NoSchedule", windows.up_to(2)), ("NoExecute", windows.monitor_pass())):
             removal = node.taint(NOT_READY, effect).removed

@@ -15,5 +15,5 @@ def test_pods_of_not_ready_node_are_evicted_after_default_300_s(lab: Lab, claim:
         eviction.expect_later(checks.default_of("default-not-ready-toleration-seconds"))
         lab.wait_for(taint_added.after(node.not_ready, windows.taint_pass()))
         eviction.expect(pod.deletion, within=windows.default_toleration(), after=taint_added)
-        until_eviction = windows.absence_for("T")
+        until_eviction = windows.absence("T")
         eviction.never(node.unknown, throughout=until_eviction, after=taint_added)

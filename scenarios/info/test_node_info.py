@@ -60,7 +60,7 @@ def expect_correction(lab: Lab, claim: Expectations, path: str) -> None:
     )
     claim("conditions.times").expect_later(report)
     claim("info.gathered-by-kubelet").expect_later(checks.same_as(lab.observe(info), before))
-    claim("conditions.times").never(transition, throughout=windows.absence(lab.quiet_s), after=altered)
+    claim("conditions.times").never(transition, throughout=lab.quiet_s, after=altered)
     expect_added(resource, lab, claim, path, after=altered)
 
 
@@ -95,9 +95,7 @@ def expect_lease_recreated(lab: Lab, claim: Expectations) -> None:
     claim("heartbeat.lease-recreated").expect(
         moments.created("leases", node, IN_LEASES, like=own), within=renewal, after=removal
     )
-    claim("heartbeat.lease-recreated").never(
-        node.unknown, throughout=windows.absence(until_unknown_s), after=removal
-    )
+    claim("heartbeat.lease-recreated").never(node.unknown, throughout=until_unknown_s, after=removal)
 
 
 def _conditions_later_than(node: dict[str, dict[str, list[dict[str, str]]]]) -> list[dict[str, object]]:

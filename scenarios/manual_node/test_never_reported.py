@@ -14,7 +14,7 @@ STARTUP_GRACE = windows.formula("period", "S", "S - 1 - slack", "S + P + 1 + sla
 """The grace period counts from creationTimestamp, which has no fraction of a second."""
 DURING_STARTUP = windows.up_to("0.7S")
 """Well before the startup grace period ends."""
-LONG = windows.absence_for("3S")
+LONG = windows.absence("3S")
 ONE_PASS = windows.up_to("P + 1")
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 NEVER_REPORTED = ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
@@ -47,8 +47,8 @@ def test_node_without_kubelet_becomes_unknown_and_gets_no_pods(lab: Lab, claim: 
             )
         lab.wait_for(no_schedule.after(creation, STARTUP_GRACE))
         pod = lab.run(actions.pending_pod(only_on=node))
-        not_eligible.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
-        not_eligible.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
+        not_eligible.expect(pod.unschedulable, within=5, after=pod.created)
+        not_eligible.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
         expect_removed_only_by_kubectl(lab, claim, node)
 
 
@@ -71,7 +71,7 @@ def expect_removed_only_by_kubectl(lab: Lab, claim: Expectations, node: Node) ->
     answer = lab.run(actions.kubectl("delete", "node", node, may_fail=True))
     claim("deletion-gc.manual-needed").expect_later(checks.shows(answer, {"status": 0}))
     stops_checks.expect(event, within=ONE_PASS, after=removal)
-    stops_checks.never(creation, throughout=windows.absence(lab.quiet_s), after=removal)
+    stops_checks.never(creation, throughout=lab.quiet_s, after=removal)
     for gauge, size in zip(gauges, before, strict=True):
         stops_checks.expect_later(checks.grew(size, lab.observe(gauge), -1, -1))
     lab.collect(deletions)

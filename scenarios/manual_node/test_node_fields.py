@@ -97,7 +97,7 @@ def expect_sum_of_all_containers(lab: Lab, claim: Expectations, node: Node, dele
     small = lab.run(actions.pending_pod(only_on=node, containers=containers("40m", "40m")))
     fits.expect(small.bound, within=binding, after=small.created)
     for pod in too_large:
-        fits.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
+        fits.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
 
 def containers(*cpu: str) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectat
         lab.run(actions.send_request("PATCH", f"{NODES}/{unreporting}/status", conditions))
         lab.wait_for(unreporting.unknown.after(unreporting.ready, lost))
         claim("conditions.network-unavailable-untouched").never(
-            network_changed, throughout=windows.absence(lab.configuration["P"] + 4), after=unreporting.unknown
+            network_changed, throughout=lab.configuration["P"] + 4, after=unreporting.unknown
         )
         for key, size in sizes.items():
             gauge = lab.observe(probes.metric("kube-controller-manager", SIZE, zone=key))

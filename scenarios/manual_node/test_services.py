@@ -17,7 +17,7 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
     unready = moments.written("nodes", {"metadata": {"name": node}, "status": {"conditions": [not_true]}})
     report = node.status_report
     update_period = windows.formula("period", "U", "U - slack", f"1.04U + {LOOK_S} + slack")
-    two_periods = windows.absence_for("2G")
+    two_periods = windows.absence("2G")
 
     with lab.record(), lab.inject(faults.kubelet_settings(node, nodeStatusReportFrequency=f"{update_s:g}s")):
         service, service_ports, endpoints, endpoint_ports = (

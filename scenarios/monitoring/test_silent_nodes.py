@@ -19,7 +19,7 @@ def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -
             )
         lab.wait_for(node.ready.after(silence.healing_at, windows.recovery()))
         claim("taints.removed-on-recovery").expect(
-            moments.untainted(node, "NoSchedule"), within=windows.up_to(2), after=node.ready
+            moments.untainted(node, "NoSchedule"), within=2, after=node.ready
         )
         claim("taints.removed-on-recovery").expect(
             moments.untainted(node, "NoExecute"), within=windows.monitor_pass(), after=node.ready

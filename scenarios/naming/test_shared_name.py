@@ -24,9 +24,7 @@ def test_machine_with_name_of_existing_node_adopts_that_node(lab: Lab, claim: Ex
         lab.run(actions.kubectl("cordon", NODE))
         lab.run(actions.kubectl("taint", "node", NODE, f"{TAINT.key}=yes:{TAINT.effect}"))
         for addition in (labelled, NODE.cordoned, TAINT.added):
-            claim("naming.replacement-inherits-state").expect(
-                addition, within=windows.up_to(UP_S), after=NODE.ready
-            )
+            claim("naming.replacement-inherits-state").expect(addition, within=UP_S, after=NODE.ready)
         expect_inheritance(lab, claim, until=second_join.begun)
         lab.run(second_join)
         expect_shared_node(lab, claim, since=second_join.begun)
@@ -39,13 +37,9 @@ def expect_inheritance(lab: Lab, claim: Expectations, until: Moment) -> None:
     lab.run(old_leave)
     lab.run(actions.join(NEW, node=NODE))
     replacement = moments.first_after(MACHINE_ID, after=moments.booted(NEW))
-    claim("naming.replacement-inherits-state").expect(
-        replacement, within=windows.up_to(UP_S), after=moments.booted(NEW)
-    )
+    claim("naming.replacement-inherits-state").expect(replacement, within=UP_S, after=moments.booted(NEW))
     for loss in (unlabelled, NODE.uncordoned, TAINT.removed):
-        claim("naming.replacement-inherits-state").never(
-            loss, throughout=windows.absence(lab.quiet_s), after=replacement
-        )
+        claim("naming.replacement-inherits-state").never(loss, throughout=lab.quiet_s, after=replacement)
         # The registration precedes the first status, however long after the other machine's end.
         claim("naming.replacement-inherits-state").expect_later(
             checks.counted(loss, 0, 0, after=old_leave.begun, until=until)
@@ -59,7 +53,7 @@ def expect_shared_node(lab: Lab, claim: Expectations, since: Moment) -> None:
     second_leave = actions.leave(SECOND)
     for removal in (NODE.removed, moments.removed("leases", NODE, "kube-node-lease")):
         claim("naming.second-kubelet-adopts").never(
-            removal, throughout=windows.absence(5 * lab.configuration["U"]), after=flips
+            removal, throughout=5 * lab.configuration["U"], after=flips
         )
         # What the kubelet does at its start precedes its first status, too.
         claim("naming.second-kubelet-adopts").expect_later(

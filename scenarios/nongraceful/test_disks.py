@@ -133,7 +133,7 @@ def expect_disks_to_stay(
     )
     running, deletion = deployment.running_on(other), deployment.deletion
     not_attachable = claim("non-graceful.volume-not-attachable")
-    not_attachable.expect(refused, within=windows.up_to(AT_ONCE_S), after=deletion)
+    not_attachable.expect(refused, within=AT_ONCE_S, after=deletion)
     not_attachable.never(running, throughout=a_pass, after=deletion)
 
 
@@ -141,7 +141,7 @@ def expect_detachment(claim: Expectations, pod: Pod, disk: str, out_of_service: 
     """Expect that the pod is removed, and then its disk is detached."""
     detach, two_phases = claim("out-of-service.immediate-detach"), claim("out-of-service.two-phases")
     detach.expect(moments.detaching(disk), within=windows.afterwards(AT_ONCE_S), after=pod.removal)
-    detach.expect(moments.detached(disk), within=windows.up_to(AT_ONCE_S), after=moments.detaching(disk))
+    detach.expect(moments.detached(disk), within=AT_ONCE_S, after=moments.detaching(disk))
     two_phases.expect(pod.removal, within=windows.pod_gc_removal(), after=out_of_service)
     two_phases.expect_later(checks.in_order(pod.removal, moments.detaching(disk)))
 
@@ -153,11 +153,9 @@ def expect_recovery(
     recovery, (old, new) = claim("out-of-service.recovers-elsewhere"), disks
     attached = moments.became(ATTACHMENTS, new, {"status": {"attached": True}})
     running = stateful.running_on(other)
-    recovery.expect(
-        moments.created(ATTACHMENTS, new), within=windows.up_to(AT_ONCE_S), after=moments.detached(old)
-    )
-    recovery.expect(attached, within=windows.up_to(ATTACH_S), after=out_of_service)
-    recovery.expect(running, within=windows.up_to(RECOVERY_S), after=out_of_service)
+    recovery.expect(moments.created(ATTACHMENTS, new), within=AT_ONCE_S, after=moments.detached(old))
+    recovery.expect(attached, within=ATTACH_S, after=out_of_service)
+    recovery.expect(running, within=RECOVERY_S, after=out_of_service)
 
 
 def expect_calls_of_driver(
@@ -169,5 +167,5 @@ def expect_calls_of_driver(
     )
     lab.collect(unstaged, unpublished)
     detach, unstaging = claim("out-of-service.immediate-detach"), unstaged.call
-    detach.expect_later(unpublished.call, within=windows.up_to(AT_ONCE_S), after=moments.detaching(disk))
+    detach.expect_later(unpublished.call, within=AT_ONCE_S, after=moments.detaching(disk))
     detach.expect_later(checks.counted(unstaging, 0, 0, after=out_of_service, until=moments.detached(disk)))

@@ -45,7 +45,7 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
             timeout.expect(moments.detaching(old), within=SIX_MINUTES, after=pod.removal)
             timeout.expect(moments.detached(old), within=at_once, after=moments.detaching(old))
             timeout.expect(creation, within=at_once, after=moments.detached(old))
-            timeout.expect(waiting.running, within=windows.up_to(CONTAINER_START_S), after=creation)
+            timeout.expect(waiting.running, within=CONTAINER_START_S, after=creation)
             timeout.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
         delete_and_detach(lab, waiting, new)

@@ -75,9 +75,7 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
         removed = moments.all_of(
             *(pods.node.taint(OUT_OF_SERVICE, effect).removed for effect in ("NoSchedule", "NoExecute"))
         )
-        claim("out-of-service.manual-removal").expect(
-            pod.bound, within=windows.up_to(windows.BIND_S), after=removed
-        )
+        claim("out-of-service.manual-removal").expect(pod.bound, within=windows.BIND_S, after=removed)
         lab.collect(removals)
 
     claim("out-of-service.manual-removal").expect_later(taint_fault.lasted)
@@ -196,7 +194,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
     force_deletes.expect(pods.ordinal.removal, within=windows.pod_gc_removal(), after=out_of_service)
     force_deletes.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)
     force_deletes.expect(pods.evicted.removal, within=windows.afterwards(5), after=failed)
-    force_deletes.expect(pods.ordinal.replacement, within=windows.up_to(5.0), after=pods.ordinal.removal)
+    force_deletes.expect(pods.ordinal.replacement, within=5.0, after=pods.ordinal.removal)
     effect.expect(pods.late_pod.deletion, within=windows.toleration(due_s), after=unreachable)
     effect.expect(
         pods.late_pod.removal,
@@ -204,7 +202,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
         after=moments.all_of(deletion_request(pods.late_pod), out_of_service),
     )
     for deletion in (pods.unreachable_tolerant.deletion, pods.daemons.deletion):
-        absence = effect.never(deletion, throughout=windows.absence(POD_GC_PASS_S), after=out_of_service)
+        absence = effect.never(deletion, throughout=POD_GC_PASS_S, after=out_of_service)
         claim("out-of-service.needs-terminating").expect_later(absence)
 
 
@@ -238,15 +236,13 @@ def expect_stuck_pods(claim: Expectations, pods: Pods, tolerated_s: int) -> None
     claim("non-graceful.never-returns").never(pod.removal, throughout=FOREVER, after=pod.deletion)
     for key in OTHER_KEYS:
         begin = moments.all_of(deletion_request(pod), pods.other.taint(key, "NoSchedule").added)
-        claim("out-of-service.key-spelling").never(
-            pod.removal, throughout=windows.absence(POD_GC_PASS_S), after=begin
-        )
+        claim("out-of-service.key-spelling").never(pod.removal, throughout=POD_GC_PASS_S, after=begin)
 
 
 def expect_replacement_when_the_node_returns(claim: Expectations, pod: Pod, fault: Injection) -> None:
     node_returns, successor = claim("non-graceful.node-returns"), pod.replacement
     node_returns.expect(pod.removal, within=windows.recovery(), after=fault.healing_at)
-    node_returns.expect(successor, within=windows.up_to(5.0), after=pod.removal)
+    node_returns.expect(successor, within=5.0, after=pod.removal)
     started = moments.first_after(pod.running, after=successor)
     node_returns.expect(started, within=STARTS, after=successor)
 
@@ -257,7 +253,7 @@ def expect_taints_to_stay(lab: Lab, claim: Expectations, node: Node) -> Pod:
     for effect in ("NoSchedule", "NoExecute"):
         lab.wait_for(moments.untainted(node, effect).after(node.ready, windows.monitor_pass()))
     pod = lab.run(actions.pending_pod(only_on=node))
-    manual_removal.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
+    manual_removal.expect(pod.unschedulable, within=5, after=pod.created)
     manual_removal.never(pod.bound, throughout=absence_window, after=pod.created)
     for effect in ("NoSchedule", "NoExecute"):
         removal = node.taint(OUT_OF_SERVICE, effect).removed

@@ -48,13 +48,13 @@ def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, cla
             detach.expect_later(checks.shows(lab.observe(probes.disk_holders(pvc)), NONE))
             detach.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
             for unready in (node.not_ready, node.unknown):
-                detach.never(unready, throughout=windows.absence(lab.quiet_s), after=out_of_service)
+                detach.never(unready, throughout=lab.quiet_s, after=out_of_service)
             not_in_use = node.became({"status": {"volumesInUse": {"$present": False}}})
             lab.wait_for(not_in_use.after(pod.removal, windows.up_to(UNMOUNT_S)))
         lab.collect(unpublish, unstage, pod)
 
-    detach.expect_later(unstage.call, within=windows.up_to(UNMOUNT_S), after=unpublish.call)
-    detach.expect_later(pod.last_sign, within=windows.up_to(AT_ONCE_S), after=unpublish.call)
+    detach.expect_later(unstage.call, within=UNMOUNT_S, after=unpublish.call)
+    detach.expect_later(pod.last_sign, within=AT_ONCE_S, after=unpublish.call)
 
 
 @needs(
@@ -80,7 +80,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
                 power_state.expect(old.removal, within=windows.pod_gc_removal(), after=out_of_service)
                 detachment = moments.detaching(faults.attachment(pvc, node))
                 power_state.expect(detachment, within=windows.afterwards(AT_ONCE_S), after=old.removal)
-                power_state.expect(replaced, within=windows.up_to(RECOVERY_S), after=out_of_service)
+                power_state.expect(replaced, within=RECOVERY_S, after=out_of_service)
                 new = lab.run(actions.pod_of(pods, on=other))
                 power_state.expect_later(checks.shows(lab.observe(holders), [other]))
                 lab.wait_for(node.ready.never_after(replaced, windows.absence(OVERLAP_S)))

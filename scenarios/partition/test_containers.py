@@ -20,10 +20,10 @@ def test_containers_of_partitioned_node_run_until_it_recovers(lab: Lab, claim: E
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
             lab.wait_for(pod.removal.never_after(pod.deletion, windows.pod_gc_pass()))
-        deferred_delete.expect(pod.removal, within=windows.up_to(REMOVAL_S), after=fault.healing_at)
+        deferred_delete.expect(pod.removal, within=REMOVAL_S, after=fault.healing_at)
         lab.collect(pod)
 
     claim("partition.containers-keep-running").expect_later(
         checks.stays_alive(pod.name, pod.deletion, fault.healing_at)
     )
-    deferred_delete.expect_later(pod.sigterm, within=windows.up_to(RECONNECTION_S), after=fault.healing_at)
+    deferred_delete.expect_later(pod.sigterm, within=RECONNECTION_S, after=fault.healing_at)

@@ -35,13 +35,11 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
                 actions.send_request("GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
             )
             force_delete.expect_later(checks.shows(answer, {"status": 404}))
-            force_delete.expect(pod.removal, within=windows.up_to(AT_ONCE_S), after=delete_pod.begun)
-            force_delete.expect(
-                ordinal.replacement, within=windows.up_to(REPLACEMENT_S), after=delete_ordinal.begun
-            )
+            force_delete.expect(pod.removal, within=AT_ONCE_S, after=delete_pod.begun)
+            force_delete.expect(ordinal.replacement, within=REPLACEMENT_S, after=delete_ordinal.begun)
             force_delete.expect(
                 stateful.running_on({"$not": {"$in": [None, node]}}),
-                within=windows.up_to(CONTAINER_START_S),
+                within=CONTAINER_START_S,
                 after=ordinal.replacement,
             )
             lab.wait_for(pod.replacement.never_after(pod.removal, windows.absence(LIVES_S)))
@@ -52,7 +50,7 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
         lab.collect(pod)
 
     force_delete.expect_later(checks.stays_alive(pod.name, pod.removal, fault.healing_at))
-    force_delete.expect_later(pod.sigterm, within=windows.up_to(TERMINATION_S), after=fault.healing_at)
+    force_delete.expect_later(pod.sigterm, within=TERMINATION_S, after=fault.healing_at)
 
 
 def force_delete_arguments(pod: Pod) -> tuple[str, ...]:

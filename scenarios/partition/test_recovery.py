@@ -32,9 +32,7 @@ def test_pods_stay_if_node_recovers_within_their_toleration(lab: Lab, claim: Exp
             pod_ready = moments.first_after(pod.became(READY), after=fault.healing_at)
             healed_early.expect(pod_ready, within=windows.recovery(), after=fault.healing_at)
         for pod in cast.pods:
-            no_deletion = cancelled.never(
-                pod.deletion, throughout=windows.absence(tolerated_s + 2), after=unreachable
-            )
+            no_deletion = cancelled.never(pod.deletion, throughout=tolerated_s + 2, after=unreachable)
             healed_early.expect_later(no_deletion)
             no_restart = pod.became(RESTARTED).never_after(unreachable, windows.absence(tolerated_s))
             healed_early.expect_later(no_restart)

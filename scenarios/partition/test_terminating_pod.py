@@ -30,7 +30,7 @@ def test_no_pod_is_force_deleted_while_its_node_is_unreachable(lab: Lab, claim: 
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
             expect_second_marking(lab, claim, tolerant, binding)
             stuck.expect(pod.deletion, within=windows.toleration(lab.toleration_s), after=unreachable)
-            stuck.never(pod.removal, throughout=windows.absence(STUCK_S), after=pod.deletion)
+            stuck.never(pod.removal, throughout=STUCK_S, after=pod.deletion)
         lab.wait_for(pod.removal.after(fault.healing_at, windows.recovery()))
         lab.collect(deletes)
         stuck.expect_later(checks.counted(deletes.request, 1, 1, **fault.span))

@@ -60,7 +60,7 @@ def expect_time_of_loss(lab: Lab, claim: Expectations, silent: Observation, pod:
     lab.check_in_time(ready["status"] == "True", otherwise=f"{node} was lost before its conditions were read")
     lost = ready_with(status="Unknown", lastTransitionTime={"$not": ready["lastTransitionTime"]})
     reported = node.became(ready_with(lastHeartbeatTime={"$not": ready["lastHeartbeatTime"]}))
-    times.expect_later(node.became(lost), within=windows.up_to(1.0), after=node.unknown)
+    times.expect_later(node.became(lost), within=1.0, after=node.unknown)
     # A node that is healed reports at once: a count until then would have that report within its slack.
     times.expect_later(checks.counted(reported, 0, 0, after=silent.completed, until=pod.deletion))
 
@@ -126,7 +126,7 @@ def expect_taints_removed(lab: Lab, claim: Expectations) -> None:
     removed_on_recovery = claim("taints.removed-on-recovery")
     node = lab.target
     no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
-    removed_on_recovery.expect(no_schedule.removed, within=windows.up_to(2), after=node.ready)
+    removed_on_recovery.expect(no_schedule.removed, within=2, after=node.ready)
     removed_on_recovery.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)
     for taint in (no_schedule, no_execute):
         removed_on_recovery.never(taint.added, throughout=windows.pod_gc_pass(), after=taint.removed)

@@ -87,15 +87,13 @@ def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None
     node = lab.target
     for kind in ("Memory", "Disk", "PID"):
         pressure = moments.condition_reported(node, f"{kind}Pressure", "Unknown", *REASON)
-        claim("conditions.pressure-unknown-when-unreachable").expect(
-            pressure, within=windows.up_to(1.0), after=node.unknown
-        )
+        claim("conditions.pressure-unknown-when-unreachable").expect(pressure, within=1.0, after=node.unknown)
         taint = node.taint(f"node.kubernetes.io/{kind.lower()}-pressure", "NoSchedule").added
         no_taint = checks.counted(taint, 0, 0, **fault.span)
         claim("taints.noschedule-by-condition").expect_later(no_taint)
     by_its_controller = {"reason": "NodeNotReady", "source": {"component": "node-controller"}}
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
-    claim("monitoring.not-ready-event").expect(event, within=windows.up_to(2), after=node.unknown)
+    claim("monitoring.not-ready-event").expect(event, within=2, after=node.unknown)
     claim("monitoring.not-ready-event").expect_later(checks.counted(event, 1, 1, **fault.span))
 
 
@@ -146,7 +144,7 @@ def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: I
         disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
         event = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
         claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
-        claim("eviction.graceful-delete").expect(grace, within=windows.up_to(5), after=pod.deletion)
+        claim("eviction.graceful-delete").expect(grace, within=5, after=pod.deletion)
         claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
         claim("eviction.event").expect(event, within=toleration, after=tainted)
         claim("eviction.event").expect_later(checks.counted(event, 1, 1, **fault.span))
@@ -163,17 +161,17 @@ def expect_replacement(lab: Lab, claim: Expectations, deployment: Workload, stat
     claim("eviction.api-initiated").expect(
         deployment.deletion, within=windows.toleration(lab.toleration_s), after=tainted
     )
-    claim("eviction.replacement").expect(bound, within=windows.up_to(5), after=deployment.deletion)
-    claim("eviction.replacement").expect(running, within=windows.up_to(CONTAINER_START_S), after=bound)
+    claim("eviction.replacement").expect(bound, within=5, after=deployment.deletion)
+    claim("eviction.replacement").expect(running, within=CONTAINER_START_S, after=bound)
     claim("partition.statefulset-no-duplicate").never(
-        second, throughout=windows.absence(lab.quiet_s), after=stateful_set.deletion
+        second, throughout=lab.quiet_s, after=stateful_set.deletion
     )
 
 
 def expect_no_binding(lab: Lab, claim: Expectations, pod: Pod) -> None:
     unhealthy_node_avoided = claim("scheduling.unhealthy-node-avoided")
-    unhealthy_node_avoided.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
-    unhealthy_node_avoided.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
+    unhealthy_node_avoided.expect(pod.unschedulable, within=5, after=pod.created)
+    unhealthy_node_avoided.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
 
 def expect_no_deletion(

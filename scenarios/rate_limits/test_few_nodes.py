@@ -41,7 +41,7 @@ def test_two_lost_nodes_of_three_do_not_disrupt_their_zone(lab: Lab, claim: Expe
             )
         for node in nodes:
             claim("rate-limits.minimum-three").never(
-                state_changes.line, throughout=windows.absence(lab.quiet_s), after=node.unknown
+                state_changes.line, throughout=lab.quiet_s, after=node.unknown
             )
         claim("rate-limits.minimum-three").expect_later(
             moments.all_of(*taints.values()), within=apart, after=moments.no_execute_written(*nodes)

@@ -62,7 +62,7 @@ def lose_55_percent_of_a_zone(lab: Lab, claim: Expectations, rate: Expectation, 
             lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
         for node in lost:
             unscheduled = node.taint(UNREACHABLE, "NoSchedule").added
-            rate.expect(unscheduled, within=windows.up_to(2), after=node.unknown)
+            rate.expect(unscheduled, within=2, after=node.unknown)
         normal = evictions.spaced(taint_writes, evictions.gaps_before, all_lost, last.not_ready)
         rate.expect(normal)
         claim("rate-limits.limits-taints-not-pods").expect_later(normal)
@@ -100,7 +100,7 @@ def taint_two_nodes_of_another_zone(
     per_zone_policy = claim("zones.per-zone-policy")
     with lab.inject(faults.patch_ready(first)), lab.inject(faults.patch_ready(second)):
         lab.check_not_due(taints, second.not_ready, since=first.not_ready, due_s=SECOND_S)
-        per_zone_policy.expect(writes, within=windows.up_to(first_pass), after=first.not_ready)
+        per_zone_policy.expect(writes, within=first_pass, after=first.not_ready)
         both = windows.up_to(f"{first_pass} + {evictions.period}")
         per_zone_policy.expect(taints, within=both, after=second.not_ready)
         # Either of them may be the first.

@@ -17,9 +17,7 @@ def test_kubelet_recreates_its_deleted_node_only_at_start(lab: Lab, claim: Expec
     with lab.record():
         with lab.inject(faults.delete_node(node, lab.labels(node))) as fault:
             claim("registration.no-reregister-after-delete").never(
-                moments.first_after(creation, after=deletion),
-                throughout=windows.absence_for(LONG),
-                after=deletion,
+                moments.first_after(creation, after=deletion), throughout=LONG, after=deletion
             )
         claim("registration.no-reregister-after-delete").expect_later(fault.lasted)
         with lab.inject(faults.unit_down(node)) as fault:

@@ -28,7 +28,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
             node, registerWithTaints=[LATE], podsPerCore=1, maxPods=cores + 2
         )
         with lab.inject(with_taints) as restart:
-            max_pods.expect(per_core_limit, within=windows.up_to(UP_S), after=restart.requested_at)
+            max_pods.expect(per_core_limit, within=UP_S, after=restart.requested_at)
             # A slow machine may restart for longer than the absence lasts.
             not_reconciled.never(late_taint, throughout=absence_window, after=per_core_limit)
             not_reconciled.expect_later(
@@ -38,10 +38,10 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
             node, registerNode=False, registerWithTaints=[LATE], podsPerCore=2, maxPods=cores + 1
         )
         with lab.inject(without_registration) as restart:
-            max_pods.expect(total_limit, within=windows.up_to(UP_S), after=restart.requested_at)
+            max_pods.expect(total_limit, within=UP_S, after=restart.requested_at)
             with lab.inject(faults.delete_node(node, lab.labels(node))) as deletion:
                 claim("registration.with-taints-noop-without-register").never(
-                    creation, throughout=windows.absence(unregistered_s), after=removal
+                    creation, throughout=unregistered_s, after=removal
                 )
                 claim("registration.with-taints-noop-without-register").expect_later(deletion.lasted)
             claim("registration.with-taints-noop-without-register").never(

@@ -73,13 +73,11 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
     with lab.record():
         lab.run(actions.join(LABELLED, flags=[node_labels(FIRST), WITH_TAINTS]))
         registration = claim("registration.node-labels").expect(
-            first, within=windows.up_to(UP_S), after=moments.booted(LABELLED)
+            first, within=UP_S, after=moments.booted(LABELLED)
         )
         validation.expect_later(registration)
         tainted = moments.created("nodes", LABELLED, like={"spec": {"taints": TAINTS}})
-        claim("registration.with-taints-format").expect(
-            tainted, within=windows.up_to(UP_S), after=moments.booted(LABELLED)
-        )
+        claim("registration.with-taints-format").expect(tainted, within=UP_S, after=moments.booted(LABELLED))
         restart_after_a_label_is_removed(lab, claim)
         register_with_second_labels(lab, claim)
         for label in RESERVED:
@@ -117,7 +115,7 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
         reconciled, within=restart_window, after=restart.begun
     )
     claim("registration.label-change-kubelet-restart").never(
-        stopped, throughout=windows.absence(RESTART_S), after=restart.begun
+        stopped, throughout=RESTART_S, after=restart.begun
     )
     claim("registration.node-labels-restart-ignored").never(
         own_changed, throughout=absence_window, after=reconciled
@@ -131,9 +129,7 @@ def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
 
     lab.run(actions.kubectl("delete", "node", LABELLED))
     lab.run(restart)
-    registration = claim("registration.node-labels").expect(
-        again, within=windows.up_to(RESTART_S), after=restart.begun
-    )
+    registration = claim("registration.node-labels").expect(again, within=RESTART_S, after=restart.begun)
     claim("registration.node-labels-restart-ignored").expect_later(registration)
 
 
@@ -169,10 +165,10 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations, start: Mo
     if joined is None or created is None or created.t - joined.t > GIVES_UP_S:
         # A kubelet that was too long without its Node tries again two minutes later: too late to wait for.
         lab.run(actions.restart_joined(SILENT))
-    healthy.expect(SILENT.ready, within=windows.up_to(UP_S), after=SILENT.created)
+    healthy.expect(SILENT.ready, within=UP_S, after=SILENT.created)
     pod = lab.run(actions.pending_pod(only_on=SILENT))
-    healthy.expect(pod.bound, within=windows.up_to(BINDING_S), after=pod.created)
-    healthy.expect(pod.running, within=windows.up_to(RESTART_S), after=pod.bound)
+    healthy.expect(pod.bound, within=BINDING_S, after=pod.created)
+    healthy.expect(pod.running, within=RESTART_S, after=pod.bound)
 
 
 @needs(nodes=2, duration_s="50")
@@ -185,10 +181,10 @@ def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab,
 
     with lab.record():
         lab.run(actions.join(node, flags=["--cloud-provider=external"]))
-        flag.expect_later(taint.expect(node_created, within=windows.up_to(UP_S), after=moments.booted(node)))
+        flag.expect_later(taint.expect(node_created, within=UP_S, after=moments.booted(node)))
         lab.wait_for(node.ready.after(node_created, windows.up_to(UP_S)))
         pod = lab.run(actions.pending_pod(only_on=node))
-        taint.expect(pod.unschedulable, within=windows.up_to(BINDING_S), after=pod.created)
+        taint.expect(pod.unschedulable, within=BINDING_S, after=pod.created)
         taint.never(pod.bound, throughout=absence_window, after=pod.created)
         taint.never(initialized, throughout=absence_window, after=node.ready)
         provider_id = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.providerID"))

@@ -50,9 +50,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         lab.wait_for(REGISTERED.never_after(moments.recording_began(), windows.absence(lab.quiet_s)))
         lab.run(actions.create_node(manual_node, {HOSTNAME: manual_node}))
         lab.run(kubelet_joins)
-        claim("registration.self-register-default").expect(
-            REGISTERED, within=windows.up_to(UP_S), after=moments.booted(NEW)
-        )
+        claim("registration.self-register-default").expect(REGISTERED, within=UP_S, after=moments.booted(NEW))
         claim("registration.self-register-default").expect_later(checks.default_of("registerNode"))
         expect_initial_node(claim)
         expect_waiting_pods_bound(claim, waiting)
@@ -97,9 +95,7 @@ def expect_initial_node(claim: Expectations) -> None:
 def expect_ready(claim: Expectations) -> None:
     posting = ("KubeletReady", "kubelet is posting ready status")
     healthy = moments.condition_reported(NEW, "Ready", "True", *posting)
-    claim("conditions.ready-true-shape").expect_later(
-        healthy, within=windows.up_to(INITIAL_FIELD_S), after=NEW.ready
-    )
+    claim("conditions.ready-true-shape").expect_later(healthy, within=INITIAL_FIELD_S, after=NEW.ready)
 
 
 def expect_same_capacity(lab: Lab, claim: Expectations) -> None:
@@ -108,7 +104,7 @@ def expect_same_capacity(lab: Lab, claim: Expectations) -> None:
     capacity = {resource: later[resource] for resource in ("cpu", "memory", "pods")}
     claim("capacity.reported-at-registration").expect(
         moments.created("nodes", NEW, like={"status": {"capacity": capacity}}),
-        within=windows.up_to(INITIAL_FIELD_S),
+        within=INITIAL_FIELD_S,
         after=REGISTERED,
     )
 
@@ -117,8 +113,8 @@ def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:
     initial_not_ready_taint = claim("registration.initial-not-ready-taint")
     schedulable = NEW.taint(NOT_READY, "NoSchedule").removed
     bound = waiting.pod_written(spec={"nodeName": NEW})
-    initial_not_ready_taint.expect(schedulable, within=windows.up_to(5), after=NEW.ready)
-    initial_not_ready_taint.expect(bound, within=windows.up_to(SCHEDULING_S), after=schedulable)
+    initial_not_ready_taint.expect(schedulable, within=5, after=NEW.ready)
+    initial_not_ready_taint.expect(bound, within=SCHEDULING_S, after=schedulable)
 
 
 def expect_lease(claim: Expectations) -> None:
@@ -144,7 +140,7 @@ def expect_manual_node(claim: Expectations, node: Node) -> None:
         node.taint(NOT_READY, "NoSchedule").removed, within=at_once, after=creation
     )
     claim("registration.initial-not-ready-taint").never(
-        node.ready, throughout=windows.absence(INITIAL_FIELD_S), after=creation
+        node.ready, throughout=INITIAL_FIELD_S, after=creation
     )
 
 
@@ -160,9 +156,7 @@ def expect_preference(lab: Lab, claim: Expectations) -> None:
         actions.pending_pod(only_on=lab.target, nodeSelector={}, affinity=affinity, tolerations=TOLERATED)
     )
     claim("taints.scheduler-avoids").expect(
-        pod.became({"spec": {"nodeName": lab.target}}),
-        within=windows.up_to(SCHEDULING_S),
-        after=pod.created,
+        pod.became({"spec": {"nodeName": lab.target}}), within=SCHEDULING_S, after=pod.created
     )
 
 
@@ -180,9 +174,7 @@ def expect_max_pods(lab: Lab, claim: Expectations) -> None:
         within=scheduling_window,
         after=moments.pod_created(third.namespace, by_hand),
     )
-    claim("scheduling.max-pods").never(
-        third.bound, throughout=windows.absence(lab.quiet_s), after=third.created
-    )
+    claim("scheduling.max-pods").never(third.bound, throughout=lab.quiet_s, after=third.created)
 
 
 def expect_daemon(lab: Lab, claim: Expectations) -> None:
@@ -190,7 +182,7 @@ def expect_daemon(lab: Lab, claim: Expectations) -> None:
     daemons = workload("DaemonSet", nodeSelector={HOSTNAME: NEW}, tolerations=TOLERATED)
     lab.run(daemons.make)
     claim("daemonset.created-despite-preference").expect(
-        daemons.pod_written(), within=windows.up_to(SCHEDULING_S), after=daemons.make.begun
+        daemons.pod_written(), within=SCHEDULING_S, after=daemons.make.begun
     )
 
 
@@ -204,9 +196,7 @@ def expect_no_room(lab: Lab, claim: Expectations) -> None:
         body = {"metadata": {"name": pod.name}, "spec": {"nodeName": pod.node, "containers": [container]}}
         lab.run(actions.send_request("POST", f"/api/v1/namespaces/{pod.namespace}/pods", body))
         rejected = pod.became({"status": {"phase": "Failed", "reason": f"OutOf{resource}"}})
-        claim("scheduling.kubelet-rejects").expect(
-            rejected, within=windows.up_to(SCHEDULING_S), after=pod.created
-        )
+        claim("scheduling.kubelet-rejects").expect(rejected, within=SCHEDULING_S, after=pod.created)
 
 
 @needs(nodes=2)

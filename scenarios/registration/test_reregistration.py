@@ -22,14 +22,12 @@ def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim:
     with lab.record():
         with lab.inject(faults.unit_down(short_absence)) as short:
             lab.run(actions.kubectl("delete", "node", short_absence))
-        reregistration_drains.expect(short_absence_back, within=windows.up_to(UP_S), after=short.healing_at)
+        reregistration_drains.expect(short_absence_back, within=UP_S, after=short.healing_at)
         with lab.inject(faults.unit_down(node)) as long:
             lab.run(actions.kubectl("delete", "node", node))
             reregistration_drains.expect(pod.removal, within=windows.quarantine(), after=node_removed)
-        reregistration_drains.expect(node_back, within=windows.up_to(UP_S), after=long.healing_at)
+        reregistration_drains.expect(node_back, within=UP_S, after=long.healing_at)
         for event in (short_absence_pod.deletion, failed):
-            reregistration_drains.never(
-                event, throughout=windows.absence(COLLECTION_S), after=short_absence_removed
-            )
+            reregistration_drains.never(event, throughout=COLLECTION_S, after=short_absence_removed)
         lab.wait_for(short_absence.ready.after(short.healing_at, windows.recovery()))
         lab.wait_for(node.ready.after(long.healing_at, windows.recovery()))

@@ -76,4 +76,4 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
         )
     lines = [start, *(moments.first_after(log.line, after=start) for log in waits)]
     for previous, line in pairwise(lines):
-        lease.expect_later(line, within=windows.up_to(MOST_S + REQUEST_S), after=previous)
+        lease.expect_later(line, within=MOST_S + REQUEST_S, after=previous)

@@ -24,11 +24,7 @@ REPLACED = windows.up_to(5.0)
 FOR_EVER = (tolerates(UNREACHABLE), tolerates(NOT_READY))
 NO_HEARTBEAT = windows.formula("negative", "G - 2", "2", "G")
 """From 2 s on: the last heartbeat before the reset may lie in the slack."""
-RESTARTED = {
-    "restartCount": {"$not": 0},
-    "state": {"running": PRESENT},
-    "lastState": {"terminated": PRESENT},
-}
+RESTARTED = {"restartCount": {"$not": 0}, "state": {"running": PRESENT}, "lastState": {"terminated": PRESENT}}
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ def expect_no_replacement(claim: Expectations, pods: Pods, fault: Injection) -> 
     replaced, bare = claim("reboot.only-managed-replaced"), pods.bare
     replaced.expect(bare.removal, within=windows.recovery(), after=fault.healing_at)
     again = moments.created("pods", bare.name, bare.namespace)
-    replaced.never(again, throughout=windows.absence(10.0), after=bare.removal)
+    replaced.never(again, throughout=10.0, after=bare.removal)
 
 
 def expect_heartbeats(lab: Lab, claim: Expectations, fault: Injection) -> None:

@@ -54,8 +54,8 @@ def test_shutdown_stops_pods_from_lowest_to_highest_priority(lab: Lab, claim: Ex
     outside = claim("priority-shutdown.outside-range")
     total = claim("priority-shutdown.total-is-sum")
     for expectation in (first_example, second_example, order, skipping, outside, total):
-        expectation.expect_later(beginning, within=windows.up_to(SOON_S), after=fault.requested_at)
-        expectation.expect_later(lowest.sigterm, within=windows.up_to(PERIODS[0] - 1), after=beginning)
+        expectation.expect_later(beginning, within=SOON_S, after=fault.requested_at)
+        expectation.expect_later(lowest.sigterm, within=PERIODS[0] - 1, after=beginning)
     elapsed_s = 0
     for priority, pod in ((0, lowest), (1000, thousand), (10_000, ten), (100_000, hundred)):
         expect_kill(first_example, pod, PERIODS[priority])

@@ -131,13 +131,13 @@ def expect_no_new_pods(lab: Lab, claim: Expectations, node: Node) -> Pod:
     """Expect that new pods are not bound or are rejected, and return one that waits for the scheduler."""
     scheduler_stops = claim("graceful-shutdown.scheduler-stops")
     taint = node.taint(NOT_READY, "NoSchedule")
-    scheduler_stops.expect(taint.added, within=windows.up_to(5), after=not_ready_report(node))
+    scheduler_stops.expect(taint.added, within=5, after=not_ready_report(node))
     toleration = {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}
     pod = lab.run(actions.pending_pod(only_on=node))
     tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=[toleration]))
     direct = lab.run(actions.bound_pod(to=node))
-    scheduler_stops.expect(pod.unschedulable, within=windows.up_to(5), after=pod.created)
-    scheduler_stops.never(pod.bound, throughout=windows.absence(10), after=pod.created)
+    scheduler_stops.expect(pod.unschedulable, within=5, after=pod.created)
+    scheduler_stops.never(pod.bound, throughout=10, after=pod.created)
     claim("graceful-shutdown.admission-rejects").expect(rejection(direct), within=SOON, after=direct.bound)
     claim("graceful-shutdown.admission-rejects-tolerating").expect(
         rejection(tolerant), within=SOON, after=tolerant.bound
@@ -161,9 +161,7 @@ def expect_lost_pods(claim: Expectations, fault: Injection, pods: Sequence[Pod])
     """Expect that the pods are Failed, and neither run again nor are removed."""
     lost, kept = claim("graceful-shutdown.cancelled-pods-lost"), claim("graceful-shutdown.failed-pods-kept")
     kubectl_get = claim("graceful-shutdown.kubectl-get")
-    failures = [
-        lost.expect(pod_failure(pod), within=windows.up_to(90), after=fault.requested_at) for pod in pods
-    ]
+    failures = [lost.expect(pod_failure(pod), within=90, after=fault.requested_at) for pod in pods]
     for failure in failures:
         kept.expect_later(failure)
     kubectl_get.expect_later(failures[0])
@@ -171,8 +169,8 @@ def expect_lost_pods(claim: Expectations, fault: Injection, pods: Sequence[Pod])
     shown = pods[0].name, "Error", pod_failure(pods[0]), fault.healing_at
     kubectl_get.expect_later(checks.shown_throughout(probes.STATUS, *shown))
     for pod in pods:
-        lost.never(pod.running, throughout=windows.absence(10), after=pod_failure(pod))
-        kept.never(pod.removal, throughout=windows.absence(10), after=pod_failure(pod))
+        lost.never(pod.running, throughout=10, after=pod_failure(pod))
+        kept.never(pod.removal, throughout=10, after=pod_failure(pod))
 
 
 def pod_failure(pod: Pod) -> Moment:

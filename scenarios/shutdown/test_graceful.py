@@ -50,7 +50,7 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
                 expect_termination(claim, fault, with_hook, unresponsive)
                 claim("graceful-shutdown.pods-marked").expect(
                     moments.pod_failed(unresponsive.namespace, unresponsive.name, *MARK),
-                    within=windows.up_to(REGULAR_S + CRITICAL_S),
+                    within=REGULAR_S + CRITICAL_S,
                     after=fault.requested_at,
                 )
                 lab.wait_for(moments.machine_ended(node).after(fault.requested_at, windows.up_to(300)))
@@ -71,12 +71,10 @@ def expect_detection(claim: Expectations, node: Node, fault: Injection, pods: Se
     event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
     not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
     detects, both_phases = claim("graceful-shutdown.detects"), windows.up_to(REGULAR_S + CRITICAL_S)
-    detects.expect(event, within=windows.up_to(5), after=fault.requested_at)
+    detects.expect(event, within=5, after=fault.requested_at)
     for pod in pods:
         detects.expect_later(pod.sigterm, within=both_phases, after=fault.requested_at)
-    claim("graceful-shutdown.ready-false").expect(
-        not_ready, within=windows.up_to(5), after=fault.requested_at
-    )
+    claim("graceful-shutdown.ready-false").expect(not_ready, within=5, after=fault.requested_at)
 
 
 def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critical: Pod) -> None:
@@ -86,10 +84,10 @@ def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critic
             critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign
         )
     claim("graceful-shutdown.early-release").expect_later(
-        critical.sigterm, within=windows.up_to(SOON_S), after=unresponsive.last_sign
+        critical.sigterm, within=SOON_S, after=unresponsive.last_sign
     )
     claim("graceful-shutdown.early-release").expect_later(
-        moments.machine_ended(critical.node), within=windows.up_to(POWER_OFF_S), after=critical.last_sign
+        moments.machine_ended(critical.node), within=POWER_OFF_S, after=critical.last_sign
     )
 
 
@@ -97,8 +95,8 @@ def expect_termination(claim: Expectations, fault: Injection, with_hook: Pod, un
     """Expect the preStop hook, SIGTERM after it, and SIGKILL at the end of the grace period."""
     termination = claim("graceful-shutdown.normal-termination")
     hook, hook_end = moments.pre_stop_began(with_hook.name), moments.pre_stop_ended(with_hook.name)
-    termination.expect_later(hook, within=windows.up_to(REGULAR_S), after=fault.requested_at)
-    termination.expect_later(hook_end, within=windows.up_to(GRACE_S), after=hook)
+    termination.expect_later(hook, within=REGULAR_S, after=fault.requested_at)
+    termination.expect_later(hook_end, within=GRACE_S, after=hook)
     termination.expect_later(with_hook.sigterm, within=windows.afterwards(GRACE_S), after=hook_end)
     termination.expect_later(
         unresponsive.last_sign, within=windows.grace_period(GRACE_S), after=unresponsive.sigterm

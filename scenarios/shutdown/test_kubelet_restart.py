@@ -1,6 +1,6 @@
 """A kubelet that restarts while its machine prepares to shut down."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
 from nodeproof.scenario.kubernetes import Pod
 from nodeproof.scenario.marks import standing
 from nodeproof.scenario.types import Moment
@@ -26,15 +26,15 @@ def test_kubelet_started_during_shutdown_does_not_detect_it(lab: Lab, claim: Exp
     ready = moments.first_after(node.ready, after=restart)
 
     with lab.record(), lab.inject(faults.cancelled_shutdown(node, delay_s=DELAY_S)) as fault:
-        during.expect(not_ready, within=windows.up_to(SOON_S), after=fault.requested_at)
+        during.expect(not_ready, within=SOON_S, after=fault.requested_at)
         refused = lab.run(actions.bound_pod(to=node))
         failed = status(refused, phase="Failed", reason="NodeShutdown")
-        during.expect(failed, within=windows.up_to(SOON_S), after=refused.bound)
+        during.expect(failed, within=SOON_S, after=refused.bound)
         lab.run(actions.restart_kubelet(node))
-        during.expect(ready, within=windows.up_to(UP_S), after=restart)
+        during.expect(ready, within=UP_S, after=restart)
         admitted = lab.run(actions.bound_pod(to=node))
         running = status(admitted, phase="Running")
-        during.expect(running, within=windows.up_to(CONTAINER_START_S), after=admitted.bound)
+        during.expect(running, within=CONTAINER_START_S, after=admitted.bound)
         during.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), {"$not": {"$contains": LOCK}}))
         preparing = lab.observe(probes.dbus_property(node, *LOGIN, "PreparingForShutdown"))
         during.expect_later(checks.shows(preparing, True))

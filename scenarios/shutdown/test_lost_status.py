@@ -64,8 +64,8 @@ def test_shutdown_waits_for_pods_to_end_not_for_their_status_updates(lab: Lab, c
         lab.collect(pod)
         lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
 
-    lost.expect_later(pod.sigterm, within=windows.up_to(SOON_S), after=fault.requested_at)
-    lost.expect_later(end, within=windows.up_to(POWER_OFF_S), after=pod.last_sign)
+    lost.expect_later(pod.sigterm, within=SOON_S, after=fault.requested_at)
+    lost.expect_later(end, within=POWER_OFF_S, after=pod.last_sign)
     finished = {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": {"phase": OVER}}
     lost.expect_later(
         checks.counted(moments.written("pods", finished), 0, 0, after=fault.requested_at, until=end)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
 from nodeproof.scenario.kubernetes import Node, Pod, Witness
 from nodeproof.scenario.types import Expectation, Injection
 
@@ -86,7 +86,7 @@ def expect_no_shutdown(expectation: Expectation, node: Node, fault: Injection, p
     """Expect that the kubelet notices no shutdown, and that the pod, collected later, continues to run."""
     event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
     for moment in (event, node.not_ready):
-        expectation.never(moment, throughout=windows.absence(QUIET_S), after=fault.requested_at)
+        expectation.never(moment, throughout=QUIET_S, after=fault.requested_at)
     expectation.expect_later(
         checks.counted(pod.sigterm, 0, 0, after=fault.requested_at, until=fault.healing_at)
     )

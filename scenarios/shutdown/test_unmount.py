@@ -52,5 +52,5 @@ def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim
                 lab.wait_for(cancellation.after(event, windows.up_to(TOTAL_S)))
                 lab.collect(regular, critical)
 
-    waits_for_unmount.expect_later(regular.last_sign, within=windows.up_to(SOON_S), after=event)
-    waits_for_unmount.expect_later(critical.sigterm, within=windows.up_to(UNMOUNT_S), after=holder.healing_at)
+    waits_for_unmount.expect_later(regular.last_sign, within=SOON_S, after=event)
+    waits_for_unmount.expect_later(critical.sigterm, within=UNMOUNT_S, after=holder.healing_at)

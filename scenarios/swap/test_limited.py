@@ -3,7 +3,7 @@
 import json
 from functools import partial
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
 from nodeproof.scenario.kubernetes import Witness
 
 SWAP_MIB, RESERVED_MIB, REQUEST_MIB, MORE_MIB = 128, 64, 64, 72
@@ -54,6 +54,4 @@ def test_swap_limit_is_share_of_node_swap_and_cannot_be_resized(lab: Lab, claim:
         resize = actions.kubectl("patch", "pod", *target, "--patch", patch)
         lab.run(resize)
         infeasible = sharing.became({"status": {"conditions": [REFUSAL]}})
-        claim("swap.resize-infeasible").expect(
-            infeasible, within=windows.up_to(REFUSAL_S), after=resize.begun
-        )
+        claim("swap.resize-infeasible").expect(infeasible, within=REFUSAL_S, after=resize.begun)

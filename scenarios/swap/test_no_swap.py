@@ -1,6 +1,6 @@
 """A kubelet that tolerates swap on its node, and does nothing else with it."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
 from nodeproof.scenario.kubernetes import Pod, Witness
 
 SIZES_MIB = (128, 96)
@@ -26,17 +26,13 @@ def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectatio
             total = lab.observe(probes.meminfo(node, "SwapTotal")).value
             lab.run(actions.restart_kubelet(node))
             capacity = node.became({"status": {"nodeInfo": {"swap": {"capacity": total}}}})
-            report = claim("swap.node-capacity-field").expect(
-                capacity, within=windows.up_to(UP_S), after=restart
-            )
+            report = claim("swap.node-capacity-field").expect(capacity, within=UP_S, after=restart)
             claim("swap.fail-on-false-starts").expect_later(report)
             behavior = lab.observe(probes.kubelet_field(node, "memorySwap.swapBehavior"))
             no_swap.expect_later(checks.shows(behavior, None))
 
             pod = create_pod_with_secret(lab)
-            claim("swap.fail-on-false-starts").expect(
-                pod.running, within=windows.up_to(CONTAINER_START_S), after=restart
-            )
+            claim("swap.fail-on-false-starts").expect(pod.running, within=CONTAINER_START_S, after=restart)
             lab.observe(probes.mounted(pod, VOLUME))
             period = fault.injected_at, fault.healing_at
             for option in ("tmpfs", "noswap"):

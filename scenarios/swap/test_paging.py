@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
 from nodeproof.scenario.kubernetes import PRESENT, Pod, Witness
 from nodeproof.scenario.types import Check, Injection, Moment, Probe
 
@@ -62,7 +62,7 @@ def test_container_swaps_beyond_memory_limit_and_metrics_show_it(lab: Lab, claim
             *(Witness(resources=resources, memory_mib=mib) for mib in (WITHIN_MIB, BEYOND_MIB)), on=node
         )
         within, beyond = lab.run(run)
-        beyond_limit.never(container_restart(within), throughout=windows.absence(GATHERED_S), after=run.ended)
+        beyond_limit.never(container_restart(within), throughout=GATHERED_S, after=run.ended)
         lab.observe(probes.file_of(node, paging.used_file))
         amount = partial(checks.amounts_to, since=fault.injected_at, until=fault.healing_at)
         machine_pages = amount(paging.used_file, node, USED_MIB << 20, LARGE_MIB << 20)

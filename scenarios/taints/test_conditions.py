@@ -33,9 +33,9 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             taint = node.taint(key, "NoSchedule")
             bad, good = (node.condition(type_, status) for status in ("True", "False"))
             lab.run(actions.set_condition(node, type_, "True"))
-            added = by_condition.expect(taint.added, within=windows.up_to(5), after=bad)
+            added = by_condition.expect(taint.added, within=5, after=bad)
             lab.run(actions.set_condition(node, type_, "False"))
-            removed = by_condition.expect(taint.removed, within=windows.up_to(5), after=good)
+            removed = by_condition.expect(taint.removed, within=5, after=good)
             if type_ == "NetworkUnavailable":
                 network.expect_later(added)
                 network.expect_later(removed)
@@ -68,7 +68,7 @@ def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, s
             moments.first_after(moment, after=since)
             for moment in (node.condition(type_, "True"), node.taint(key, "NoSchedule").added)
         )
-        claim("taints.noschedule-by-condition").expect(added, within=windows.up_to(5), after=bad)
+        claim("taints.noschedule-by-condition").expect(added, within=5, after=bad)
     avoided_pods = [
         lab.run(
             actions.pending_pod(only_on=node, tolerations=[entry for entry in tolerations if entry != other])
@@ -84,7 +84,7 @@ def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, s
     allows.expect(tolerant.bound, within=scheduling, after=tolerant.created)
     allows.expect(daemon, within=scheduling, after=daemons.make.begun)
     for pod in avoided_pods:
-        avoids.never(pod.bound, throughout=windows.absence(lab.quiet_s), after=pod.created)
+        avoids.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
 
 @needs(nodes=2, faulted=1, duration_s="G + 35")
@@ -105,10 +105,8 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
                 node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
             )
             exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
-            exclusive.expect(not_ready.removed, within=windows.up_to(1), after=unreachable.added)
-            exclusive.never(
-                unreachable.removed, throughout=windows.absence(lab.quiet_s), after=unreachable.added
-            )
+            exclusive.expect(not_ready.removed, within=1, after=unreachable.added)
+            exclusive.never(unreachable.removed, throughout=lab.quiet_s, after=unreachable.added)
             claim("conditions.pods-marked-if-not-ready-before").expect(
                 unready, within=windows.monitor_pass(), after=node.unknown
             )
@@ -118,4 +116,4 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
         tainted_again = moments.first_after(not_ready.added, after=again)
         exclusive.expect(tainted_again, within=windows.taint_pass(), after=again)
         untainted = moments.first_after(unreachable.removed, after=again)
-        exclusive.expect(untainted, within=windows.up_to(1), after=tainted_again)
+        exclusive.expect(untainted, within=1, after=tainted_again)

@@ -34,9 +34,9 @@ def test_out_of_service_taint_on_ready_node_evicts_pods_gracefully(lab: Lab, cla
         lab.run(actions.send_request("POST", PODS, {"metadata": metadata, "spec": pod_spec(node)}))
         with release(lab, held.name), lab.inject(faults.taint(node, OUT_OF_SERVICE, EFFECT, VALUE)) as fault:
             needs_not_ready = claim("out-of-service.needs-not-ready")
-            needs_not_ready.expect(held.deletion, within=windows.up_to(2), after=out_of_service)
-            needs_not_ready.expect(graceful, within=windows.up_to(2), after=out_of_service)
-            needs_not_ready.expect(pod.removal, within=windows.up_to(10), after=out_of_service)
+            needs_not_ready.expect(held.deletion, within=2, after=out_of_service)
+            needs_not_ready.expect(graceful, within=2, after=out_of_service)
+            needs_not_ready.expect(pod.removal, within=10, after=out_of_service)
             a_pass = windows.pod_gc_pass()
             needs_not_ready.never(tolerant.deletion, throughout=a_pass, after=out_of_service)
         lab.collect(*removals)

@@ -26,4 +26,4 @@ def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
             retried.expect_later(
                 checks.counted(attempt, 1, 99, after=moments.recording_began(), until=permission.begun)
             )
-            retried.expect(pod.deletion, within=windows.up_to(RETRY_S), after=permission.ended)
+            retried.expect(pod.deletion, within=RETRY_S, after=permission.ended)

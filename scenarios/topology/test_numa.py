@@ -48,7 +48,7 @@ def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expecta
         lab.wait_for(report.after(aligning.ended, windows.up_to(RESTART_S)))
         too_large = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
         claim("topology.policy-single-numa").expect(
-            too_large.became(REFUSED), within=windows.up_to(REFUSAL_S), after=too_large.bound
+            too_large.became(REFUSED), within=REFUSAL_S, after=too_large.bound
         )
         delete_pod(lab, too_large)
         aligned = bind_pod(lab, ROOM_IN_ONE)

@@ -91,7 +91,7 @@ def test_upgraded_controller_manager_does_not_restart_toleration(lab: Lab, claim
                 for moment in (node.taint(UNREACHABLE, "NoExecute").added, pod.deletion)
             )
             lab.wait_for(tainted.after(fault.injected_at, windows.up_to("G + 3P + 2")))
-            lab.wait_for(deletion.never_after(tainted, windows.absence_for("0.5G")))
+            lab.wait_for(deletion.never_after(tainted, windows.absence("0.5G")))
             with lab.inject(manager), lab.inject(scheduler):
                 claim("eviction.toleration-survives-restart").expect(
                     deletion, within=windows.toleration(tolerated_s), after=tainted

@@ -152,7 +152,7 @@ def expectation(calls: Calls, window: WindowSpec | None = None) -> Expectation:
 
 
 def test_event_is_awaited_as_long_as_a_known_bug_may_delay_it() -> None:
-    calls, bug = Calls(), ReportedBug("a/b#1", ">=1.30", windows.absence_for("3P"))
+    calls, bug = Calls(), ReportedBug("a/b#1", ">=1.30", windows.absence("3P"))
     reported_claim = replace(expectation(calls), reported=bug)
     check = reported_claim.expect(TAINT.added, within=windows.taint_pass(), after=NODE.unknown)
     deviation = TAINT.added.never_after(NODE.unknown, bug.window)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from nodeproof.model.pattern import Json
-from nodeproof.model.window import Stored, WindowSpec
+from nodeproof.model.window import Duration, Stored, WindowSpec, absence, up_to
 
 
 class Check(Stored):
@@ -19,16 +19,16 @@ class Check(Stored):
 class Moment(Stored):
     """An event at one time of a history, by name and arguments."""
 
-    def after(self, anchor: Moment, window: WindowSpec) -> Check:
-        """Check that the moment occurs within `window` after `anchor`."""
-        return self._timed("after", anchor, window)
+    def after(self, anchor: Moment, window: WindowSpec | Duration) -> Check:
+        """Check that the moment occurs within `window` after `anchor`; a duration is `windows.up_to`."""
+        return self._timed("after", anchor, window if isinstance(window, WindowSpec) else up_to(window))
 
-    def never_after(self, anchor: Moment, window: WindowSpec) -> Check:
+    def never_after(self, anchor: Moment, window: WindowSpec | Duration) -> Check:
         """Check that the moment does not occur within `window` after `anchor`.
 
-        The window starts at the anchor unless it has a lower end.
+        The window starts at the anchor unless it has a lower end; a duration is `windows.absence`.
         """
-        return self._timed("never", anchor, window)
+        return self._timed("never", anchor, window if isinstance(window, WindowSpec) else absence(window))
 
     def _timed(self, name: str, anchor: Moment, window: WindowSpec) -> Check:
         return Check(name, {"event": self.to_json(), "anchor": anchor.to_json(), "window": window.to_json()})

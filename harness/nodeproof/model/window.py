@@ -13,6 +13,8 @@ from nodeproof.model.pattern import Json
 
 Parameters = ParamSpec("Parameters")
 Shape = Literal["period", "within", "negative"]
+Duration = float | str
+"""A duration: a number of seconds, or a formula of them, such as `G + P`."""
 BIND_S = 15.0
 """An unschedulable pod is retried when its node changes, after at most 10 s (podMaxBackoffSeconds)."""
 
@@ -379,16 +381,11 @@ def formula(shape: Shape, nominal: str, low: str, high: str) -> WindowSpec:
 
 
 @computed_by(Formula("within", "bound", "-slack", "bound + slack", {"bound": "bound_s"}), "prompt")
-def up_to(duration_s: float | str) -> WindowSpec:
+def up_to(duration_s: Duration) -> WindowSpec:
     """Allow at most a duration (s): a number, or a formula such as `G + P`."""
     if isinstance(duration_s, str):
         return formula("within", duration_s, "-slack", f"{duration_s} + slack")
     return WindowSpec("prompt", {"bound_s": duration_s})
-
-
-def absence_for(duration: str) -> WindowSpec:
-    """Require the absence of an event for a duration, given by a formula such as `G - 2R`."""
-    return formula("negative", duration, "0", duration)
 
 
 def pod_gc_removal() -> WindowSpec:
@@ -397,9 +394,11 @@ def pod_gc_removal() -> WindowSpec:
 
 
 @computed_by(Formula("negative", "wait", "0", "wait", {"wait": "wait_s"}))
-def absence(seconds: float) -> WindowSpec:
-    """Require the absence of an event for some time (s)."""
-    return WindowSpec("absence", {"wait_s": seconds})
+def absence(duration_s: Duration) -> WindowSpec:
+    """Require the absence of an event for a duration (s): a number, or a formula such as `G - 2R`."""
+    if isinstance(duration_s, str):
+        return formula("negative", duration_s, "0", duration_s)
+    return WindowSpec("absence", {"wait_s": duration_s})
 
 
 @computed_by(Formula("negative", "wait", "-2slack", "wait", {"wait": "wait_s"}), "absence_from_before")

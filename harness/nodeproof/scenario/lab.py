@@ -34,7 +34,7 @@ from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
-from nodeproof.model.window import WindowSpec, longer
+from nodeproof.model.window import Duration, WindowSpec, absence, longer
 from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
@@ -44,6 +44,7 @@ from nodeproof.safety.injector import Injection
 from nodeproof.sources import Source, SourceContext, WitnessMessages
 from nodeproof.waiting import OnWait, ignore_wait, wait_until
 
+Within = WindowSpec | Duration
 Register = Callable[[str, Check], None]
 """Registers a check that decides a claim when the scenario ends."""
 
@@ -70,7 +71,7 @@ class Expectation:
     wait: Callable[[Check], object]
 
     def expect(
-        self, event: Moment | Check, *, within: WindowSpec | None = None, after: Moment | None = None
+        self, event: Moment | Check, *, within: Within | None = None, after: Moment | None = None
     ) -> Check:
         """Register an event or a check, and wait until it is decided or its window has passed.
 
@@ -79,7 +80,7 @@ class Expectation:
 
         Args:
             event: a moment, with `after`; or a check that has its anchor and window.
-            within: the window; by default that of the claim's YAML.
+            within: the window, or a duration from the anchor; by default the window of the claim's YAML.
             after: the anchor of the window.
 
         Raises:
@@ -93,7 +94,7 @@ class Expectation:
         return check
 
     def expect_later(
-        self, event: Moment | Check, *, within: WindowSpec | None = None, after: Moment | None = None
+        self, event: Moment | Check, *, within: Within | None = None, after: Moment | None = None
     ) -> Check:
         """Register an event or a check without waiting; it is judged when the scenario ends, like all checks.
 
@@ -107,21 +108,22 @@ class Expectation:
         self.register(self.claim, check)
         return check
 
-    def never(self, event: Moment, *, throughout: WindowSpec, after: Moment) -> Check:
+    def never(self, event: Moment, *, throughout: Within, after: Moment) -> Check:
         """Register that an event does not occur in a window, and wait until it could not be hidden by slack.
 
         Args:
             event: what must not occur.
-            throughout: the window.
+            throughout: the window, or a duration from the anchor.
             after: the anchor of the window.
         """
-        check = event.never_after(after, throughout)
+        window = throughout if isinstance(throughout, WindowSpec) else absence(throughout)
+        check = event.never_after(after, window)
         self.register(self.claim, check)
-        self.wait(event.never_after(after, longer(throughout, self.margin_s)))
+        self.wait(event.never_after(after, longer(window, self.margin_s)))
         return check
 
-    def _timed(self, event: Moment, within: WindowSpec | None, after: Moment | None) -> Check:
-        window = within or self.window
+    def _timed(self, event: Moment, within: Within | None, after: Moment | None) -> Check:
+        window = self.window if within is None else within
         if window is None:
             next_step = "pass `within=`, or add `window` to the claim's YAML"
             raise Problem(f"{event} has no window", f"claim {self.claim}", next_step)
