@@ -414,6 +414,11 @@ def label_node(name: str, key: str, value: str) -> Action[None]:
     return Action(f"label {name} with {key}={value}", do)
 
 
+def unlabel_node(name: str, key: str) -> Action[Observation]:
+    """Remove the label that `label_node` set."""
+    return send_request("PATCH", node_path(name), {"metadata": {"labels": {f"{OWN_LABELS}{key}": None}}})
+
+
 def set_condition(name: str, type_: str, status: str) -> Action[Observation]:
     """Set a condition of a node, as its kubelet or another reporter would; a kubelet sets its own again."""
     conditions = [{"type": type_, "status": status, "reason": "Said", "message": "by nodeproof"}]
@@ -1148,6 +1153,11 @@ def preferring(node: str) -> dict[str, Json]:
     here = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [node]}]}
     preferred = [{"weight": 100, "preference": here}]
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+
+def shutdown_periods(total_s: int, critical_s: int) -> dict[str, str]:
+    """Return settings for `faults.kubelet_settings`: the periods of all pods and of critical ones (s)."""
+    return {"shutdownGracePeriod": f"{total_s}s", "shutdownGracePeriodCriticalPods": f"{critical_s}s"}
 
 
 def using_pvc(pvc: str) -> dict[str, Json]:

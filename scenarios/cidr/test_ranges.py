@@ -2,7 +2,7 @@
 
 import uuid
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import PRESENT, Node
 from nodeproof.scenario.types import Moment
 
@@ -35,11 +35,9 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
         with lab.inject(faults.settings(MANAGER, **allocate(bits))) as fault:
             for name in others:
                 lab.run(actions.create_node(name))
-                lab.wait_for(range_report(name).after(fault.injected_at, windows.up_to(UP_S)))
+                lab.wait_for(range_report(name).after(fault.injected_at, UP_S))
             no_overlap = {"ranges": 2 * 2**bits, "overlapping": 0}
-            claim("cidr.unique").expect_later(
-                checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap)
-            )
+            claim("cidr.unique").expect_value(lab.observe(probes.overlapping_ranges()), no_overlap)
             lab.run(actions.create_node(late_node))
             creation, refusal = (
                 late_node.created,
@@ -49,13 +47,13 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
             claim("cidr.exhausted").never(range_report(late_node), throughout=NEVER, after=creation)
             lab.run(actions.kubectl("delete", "node", early_node))
             released.expect(range_report(late_node), within=RELEASE_S, after=early_node.removed)
-            released.expect_later(checks.shows(lab.observe(probes.overlapping_ranges()), no_overlap))
+            released.expect_value(lab.observe(probes.overlapping_ranges()), no_overlap)
         # These requests come last: no controller manager starts on ranges that overlap. The first range is
         # an earlier Node's.
         other = {"podCIDR": f"{IPV4}/24", "podCIDRs": [f"{IPV4}/24", f"{IPV6}/64"]}
         for spec in (other, dict.fromkeys(other)):
             answer = lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{JOINER}", {"spec": spec}))
-            claim("cidr.immutable").expect_later(checks.shows(answer, {"status": 422}))
+            claim("cidr.immutable").expect_value(answer, {"status": 422})
 
 
 def expect_range(claim: Expectations, node: Node, after: Moment, within_s: float) -> None:

@@ -38,9 +38,9 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
         one_pass = windows.up_to(pass_s)
         with lab.inject(faults.power_off(lost)) as power_loss:
             with lab.inject(faults.power_off(off)) as shutdown:
-                lab.wait_for(off.unknown.after(power_loss.injected_at, windows.detection_from_fault()))
+                lab.wait_until_lost(off, power_loss)
                 claim("cloud.shutdown-taint").expect(taint.added, within=one_pass, after=off.unknown)
-            lab.wait_for(off.ready.after(off.unknown, windows.up_to(RECOVERY_S)))
+            lab.wait_for(off.ready.after(off.unknown, RECOVERY_S))
             claim("cloud.shutdown-taint").expect(taint.removed, within=one_pass, after=off.ready)
             expect_taint_of_not_ready_node(lab, claim, off, pass_s)
             lab.run(off_missing)
@@ -67,7 +67,7 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
         for anchor, absence in ((shutdown.injected_at, STILL_READY), (off_missing.ended, few_passes)):
             unhealthy_claim.expect_later(off_calls.call.never_after(anchor, absence))
         restored = moments.first_after(lost.created, after=deletion)
-        lab.wait_for(restored.after(deletion, windows.up_to(RECOVERY_S)))
+        lab.wait_for(restored.after(deletion, RECOVERY_S))
 
 
 def expect_taint_of_not_ready_node(lab: Lab, claim: Expectations, node: Node, pass_s: float) -> None:

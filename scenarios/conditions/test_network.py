@@ -31,7 +31,7 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
         fault = network.enter_context(lab.inject(faults.replace_file(node, PLUGINS, NONE)))
         cni.expect(not_ready, within=update_window, after=fault.requested_at)
         no_schedule = node.taint(NOT_READY, "NoSchedule").added
-        lab.wait_for(no_schedule.after(not_ready, windows.up_to(SOON_S)))
+        lab.wait_for(no_schedule.after(not_ready, SOON_S))
         waiting, direct = lab.run(actions.pending_pod(only_on=node)), lab.run(actions.bound_pod(to=node))
         accepting.expect(waiting.unschedulable, within=SOON_S, after=waiting.created)
         no_network = moments.event_reported("NetworkNotReady", "Pod", direct.name, "network is not ready")

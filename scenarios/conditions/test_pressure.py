@@ -42,7 +42,7 @@ def test_pressure_is_reported_until_transition_period_ends(lab: Lab, claim: Expe
     with lab.record():
         thresholds = lab.observe(probes.kubelet_field(node, "evictionHard"))
         for default in ({"memory.available": "100Mi"}, {"pid.available": {"$present": False}}):
-            pressures["PIDPressure"].expect_later(checks.shows(thresholds, default))
+            pressures["PIDPressure"].expect_value(thresholds, default)
         stats = lab.observe(probes.field_of(f"/api/v1/nodes/{node}/proxy/stats/summary", "node"))
         kubelet = faults.kubelet_settings(
             node,
@@ -63,7 +63,7 @@ def test_pressure_is_reported_until_transition_period_ends(lab: Lab, claim: Expe
             window = cleared(duration_s(lab, hog.healing_at, hog.healed_at))
             for kind, pressure in pressures.items():
                 end = node.condition(kind, "False")
-                pressure.expect_later(checks.counted(end, 0, 0, after=hog.requested_at, until=hog.healing_at))
+                pressure.expect_none(end, after=hog.requested_at, until=hog.healing_at)
                 damping = pressure.expect(end, within=window, after=hog.healing_at)
                 claim("conditions.pressure-damping").expect_later(damping)
 

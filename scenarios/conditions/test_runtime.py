@@ -1,6 +1,6 @@
 """Nodes whose container runtime is down, while the kubelet runs and when it starts."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes, windows
 from nodeproof.scenario.sources import Journal
 
 RUNTIME, KUBELET = "containerd.service", "kubelet.service"
@@ -36,9 +36,7 @@ def test_node_with_stopped_runtime_is_not_ready_but_reports(lab: Lab, claim: Exp
     for judgment in (down, up):
         while_down.expect_later(judgment)
 
-    ready_false.expect_later(
-        checks.counted(node.unknown, 0, 0, after=fault.requested_at, until=fault.healing_at)
-    )
+    ready_false.expect_none(node.unknown, after=fault.requested_at, until=fault.healing_at)
 
 
 @needs(nodes=2, faulted=1, features=("systemd",), duration_s="2G + 45")
@@ -60,4 +58,4 @@ def test_kubelet_without_container_runtime_does_not_start(lab: Lab, claim: Expec
             on_node.never(node.ready, throughout=lab.quiet_s, after=node.unknown)
             lab.collect(Journal(node, KUBELET))
         # systemd restarts the kubelet (Restart=always), now with its original file.
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, fault)

@@ -20,13 +20,13 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, windows.up_to(STATIC_POD_START_S)))
+        lab.wait_for(static.running.after(restart.requested_at, STATIC_POD_START_S))
         lab.check_in_time(lab.find(static.running) is not None, otherwise=f"pod {static.name} did not start")
         pod, other = (lab.run(actions.run_pod(on=name)) for name in (node, lab.others[0]))
         for controller in (daemons, deployment):
             lab.run(controller.make)
             running = controller.running_on(node)
-            lab.wait_for(running.after(controller.make.begun, windows.up_to(CONTAINER_START_S)))
+            lab.wait_for(running.after(controller.make.begun, CONTAINER_START_S))
             # A restarted kubelet may first report that it is not ready, and its node is tainted for that.
             lab.check_in_time(
                 lab.find(running) is not None, otherwise=f"no pod of {controller.name} is there"
@@ -54,7 +54,7 @@ def expect_pods_stay_after_cordon(
 
     # Cordon and pods come from separate watches. An absence is certain to cover the cordon only if it starts
     # well before it.
-    lab.wait_for(deployment.deletion.never_after(all_run, windows.absence(lab.clear_s)))
+    lab.wait_for(deployment.deletion.never_after(all_run, lab.clear_s))
     lab.run(actions.kubectl("cordon", node))
     claim("cordon.kubelet-event").expect(
         moments.event_reported("NodeNotSchedulable", "Node", node, ""),
@@ -91,15 +91,15 @@ def expect_drain(
 
     for expectation, refused, flag in ((evicts, unforced, FORCE), (leaves_daemons, unignoring, IGNORE)):
         refusal = {"status": 1, "stderr": {"$contains": flag}}
-        expectation.expect_later(checks.shows(lab.run(refused), refusal))
+        expectation.expect_value(lab.run(refused), refusal)
     cordoned = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "spec.unschedulable"))
-    evicts.expect_later(checks.shows(cordoned, True))
+    evicts.expect_value(cordoned, True)
     ended = lab.run(drain)
     lab.check_in_time(TIMED_OUT not in ended.value["stderr"], otherwise="a pod did not end in time for drain")
     drained = checks.shows(ended, {"status": 0})
     evicts.expect_later(leaves_daemons.expect_later(drained))
     gone = lab.run(actions.send_request("GET", path))
-    evicts.expect_later(checks.shows(gone, {"status": 404}))
+    evicts.expect_value(gone, {"status": 404})
     graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": GRACE_S}})
     evicts.expect(graceful, within=DELETION_S, after=drain.begun)
     leaves_daemons.expect(deployment.deletion, within=DELETION_S, after=drain.begun)

@@ -21,7 +21,7 @@ def test_kubelet_of_deleted_node_ends_pods_once_they_are_removed(lab: Lab, claim
     with lab.record(), lab.inject(faults.delete_node(node, lab.labels(node))):
         kills.expect(pod.removal, within=windows.quarantine(), after=node.removed)
         # The API shows nothing of a container any more.
-        lab.wait_for(node_back.never_after(pod.removal, windows.absence(CONTAINER_END_S)))
+        lab.wait_for(node_back.never_after(pod.removal, CONTAINER_END_S))
         lab.collect(pod)
 
     kills.expect_later(pod.sigterm, within=SOON_S, after=pod.removal)

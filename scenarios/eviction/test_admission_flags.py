@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs
+from nodeproof.scenario import Expectations, Lab, actions, faults, needs
 from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, tolerates
 
 SERVER = "kube-apiserver"
@@ -42,7 +42,7 @@ def test_api_server_flags_set_tolerations_of_new_pods(lab: Lab, claim: Expectati
         (of_another_effect, [OF_ANOTHER_EFFECT, unreachable, not_ready]),
     ):
         pod = {"status": 201, "body": {"spec": {"tolerations": tolerations}}}
-        claim("eviction.admission-flags").expect_later(checks.shows(response, pod))
+        claim("eviction.admission-flags").expect_value(response, pod)
 
 
 def pod_with(tolerations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -15,11 +15,11 @@ def test_api_server_default_tolerations_are_300_s(lab: Lab, claim: Expectations)
 def test_pods_of_unreachable_node_are_evicted_after_default_300_s(lab: Lab, claim: Expectations) -> None:
     node = lab.target
     pod = lab.run(actions.run_pod(on=node))
-    taint_added = node.taint(UNREACHABLE, "NoExecute").added
+    taint_added = node.taint(UNREACHABLE).added
 
     with lab.record(), lab.inject(faults.partition(node)) as fault:
         # The wait counts from the cut, the window of the claim from the last heartbeat.
-        lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+        lab.wait_until_lost(node, fault)
         claim("monitoring.detection-time").expect_later(
             node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
         )

@@ -9,7 +9,7 @@ def test_pods_of_not_ready_node_are_evicted_after_default_300_s(lab: Lab, claim:
     """The Ready condition is patched to False; the kubelet still renews its Lease."""
     node, eviction = lab.target, claim("eviction.after-five-minutes-not-ready")
     pod = lab.run(actions.run_pod(on=node))
-    taint_added = node.taint(NOT_READY, "NoExecute").added
+    taint_added = node.taint(NOT_READY).added
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         eviction.expect_later(checks.default_of("default-not-ready-toleration-seconds"))

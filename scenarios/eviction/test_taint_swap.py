@@ -14,12 +14,12 @@ def test_eviction_timer_survives_swap_of_not_ready_and_unreachable(lab: Lab, cla
     tolerated_s = int(configuration["G"] + 3 * configuration["P"] + 20)
     tolerations = [tolerates(key, tolerated_s) for key in (NOT_READY, UNREACHABLE)]
     pod = lab.run(actions.run_pod(on=node, tolerations=tolerations))
-    first, second = (node.taint(key, "NoExecute").added for key in (NOT_READY, UNREACHABLE))
+    first, second = (node.taint(key).added for key in (NOT_READY, UNREACHABLE))
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         lab.wait_for(first.after(node.not_ready, windows.taint_pass()))
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             lab.wait_for(second.after(node.unknown, windows.monitor_pass()))
             lab.require(second, within_s=tolerated_s - REMAINING_S, after=first)
             claim("eviction.timer-survives-taint-swap").expect(

@@ -62,7 +62,7 @@ def test_node_stays_ready_by_status_if_lease_updates_are_denied(lab: Lab, claim:
         with lab.inject(frequent_reports) as restart:
             # The first tries of a kubelet after its start begin with the read.
             first = moments.first_after(node.lease_renewal, after=restart.injected_at)
-            lab.wait_for(first.after(restart.injected_at, windows.up_to(CONTAINER_START_S)))
+            lab.wait_for(first.after(restart.injected_at, CONTAINER_START_S))
             with lab.inject(faults.deny_updates(node, "lease")) as fault:
                 # The fault is injected at the start of the denied request: an earlier renewal may come later.
                 lab.wait_until_quiet(node.lease_renewal)

@@ -65,7 +65,7 @@ def join_kubelets(lab: Lab, interval_s: int) -> None:
     same_interval: Any = {"nodeStatusUpdateFrequency": renewal, "nodeStatusReportFrequency": "0s"}
     lab.run(actions.join(OFTEN, **same_interval))
     for node in (OFTEN, EVERY_5_S, SELDOM):
-        lab.wait_for(node.ready.after(node.created, windows.up_to(60.0)))
+        lab.wait_for(node.ready.after(node.created, 60.0))
     settling = windows.absence(2 * lab.configuration["U"])
     lab.wait_for(SELDOM.removed.never_after(SELDOM.ready, settling))
 

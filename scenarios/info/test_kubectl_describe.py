@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes
 from nodeproof.scenario.kubernetes import Node
 
 NODES = "/api/v1/nodes"
@@ -60,14 +60,14 @@ def test_kubectl_describe_matches_node_object(lab: Lab, claim: Expectations) -> 
         status = lab.observe(probes.field_of(f"{NODES}/{lab.target}", "status")).value
         description = lab.observe(probes.described(lab.target))
         for heading, section in sections(status).items():
-            describes.expect_later(checks.shows(description, {heading: section}))
+            describes.expect_value(description, {heading: section})
         creation = lab.run(
             actions.send_request("POST", NODES, {"metadata": {"name": name}, "status": STATUS})
         )
-        describes.expect_later(checks.shows(creation, {"status": 201}))
+        describes.expect_value(creation, {"status": 201})
         description = lab.observe(probes.described(name))
         for heading, section in sections(STATUS).items():
-            describes.expect_later(checks.shows(description, {heading: section}))
+            describes.expect_value(description, {heading: section})
         expect_status_column(lab, claim)
 
 
@@ -90,4 +90,4 @@ def expect_status_column(lab: Lab, claim: Expectations) -> None:
         lab.check_not_due(node.unknown, rows.completed, since=moments.recording_began(), due_s=grace_s)
         # All names are equally long, so the columns are three spaces apart.
         shown = {"stdout": {"$contains": f"{node}   {word} "}}
-        claim("info.status-column").expect_later(checks.shows(rows, shown))
+        claim("info.status-column").expect_value(rows, shown)

@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import NOT_READY, ZONE_LABEL, Node, Pod
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/nodeproof/pods"
@@ -80,7 +80,7 @@ def expect_sum_of_all_containers(lab: Lab, claim: Expectations, node: Node, dele
         windows.up_to(BINDING_S),
     )
     lab.run(actions.send_request("DELETE", f"{PODS}/{deleted.name}"))
-    lab.wait_for(deleted.deletion.after(deleted.created, windows.up_to(60)))
+    lab.wait_for(deleted.deletion.after(deleted.created, 60))
     half = lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_MEMORY))
     fits.expect(half.bound, within=binding, after=half.created)
     too_large = [
@@ -131,9 +131,9 @@ def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectat
     with lab.record():
         metadata = {"name": zoned, "labels": labels[zoned_twin]}
         response = lab.run(actions.send_request("POST", NODES, {"metadata": metadata, "status": STATUS}))
-        claim("manual-node.status-on-create").expect_later(checks.shows(response, {"status": 201}))
+        claim("manual-node.status-on-create").expect_value(response, {"status": 201})
         node = lab.run(actions.send_request("GET", f"{NODES}/{zoned}"))
-        claim("manual-node.status-on-create").expect_later(checks.shows(node, {"body": {"status": STATUS}}))
+        claim("manual-node.status-on-create").expect_value(node, {"body": {"status": STATUS}})
         for name, node_labels in labels.items():
             lab.run(actions.create_node(name, node_labels))
         # The patch replaces the list of conditions: one that it lacks would be removed.
@@ -145,4 +145,4 @@ def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectat
         )
         for key, size in sizes.items():
             gauge = lab.observe(probes.metric("kube-controller-manager", SIZE, zone=key))
-            claim("zones.zone-key").expect_later(checks.shows(gauge, size))
+            claim("zones.zone-key").expect_value(gauge, size)

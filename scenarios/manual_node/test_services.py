@@ -35,8 +35,8 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
             with_proxy = lab.observe(by_service)
             # The second report began after kube-proxy served: it would take kube-proxy into account.
             first = moments.first_after(report, after=with_proxy.completed)
-            lab.wait_for(first.after(with_proxy.completed, windows.up_to(REPORTED_S)))
-            lab.wait_for(moments.first_after(report, after=first).after(first, windows.up_to(REPORTED_S)))
+            lab.wait_for(first.after(with_proxy.completed, REPORTED_S))
+            lab.wait_for(moments.first_after(report, after=first).after(first, REPORTED_S))
         without_proxy, direct = lab.observe(by_service), lab.observe(directly)
         is_served = (with_proxy.value, direct.value) == (ANSWERS, ANSWERS)
         lab.require_lab(

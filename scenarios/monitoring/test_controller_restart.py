@@ -1,6 +1,6 @@
 """Clocks of the controller manager that a restart resets."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE, Pod
 from nodeproof.scenario.types import Moment
 
@@ -23,14 +23,14 @@ def test_controller_manager_restart_resets_grace_not_toleration(lab: Lab, claim:
     lost, silent = lab.targets
     tolerated_s = int(TOLERATED * lab.configuration["G"])
     pod = lab.run(actions.run_pod(on=lost, tolerates_unreachable_s=tolerated_s))
-    unreachable = lost.taint(UNREACHABLE, "NoExecute").added
+    unreachable = lost.taint(UNREACHABLE).added
     half = windows.absence(lab.configuration["G"] / 2)
     # Half of the grace period was over before the restart. The first pass starts the clock, and a later pass
     # ends it; passes come every P.
     grace = windows.formula("period", "G", "G - P - slack", "G + 2P + 1 + slack")
 
     with lab.record(), lab.inject(faults.partition(lost)) as fault:
-        lab.wait_for(lost.unknown.after(fault.injected_at, windows.detection_from_fault()))
+        lab.wait_until_lost(lost, fault)
         lab.wait_for(unreachable.after(lost.unknown, windows.taint_pass()))
         with lab.inject(faults.partition(silent)) as silence:
             lab.wait_for(silent.unknown.never_after(silence.injected_at, half))
@@ -44,7 +44,7 @@ def test_controller_manager_restart_resets_grace_not_toleration(lab: Lab, claim:
                     pod.deletion, within=windows.toleration(tolerated_s), after=unreachable
                 )
                 deletions = lab.observe(probes.metric(MANAGER, DELETIONS))
-                claim("eviction.metrics").expect_later(checks.shows(deletions, 1))
+                claim("eviction.metrics").expect_value(deletions, 1)
 
 
 @needs(nodes=2, faulted=1, components=(MANAGER,), duration_s="G + 90")
@@ -52,7 +52,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
     """With a low threshold, it also collects finished pods, the oldest first."""
     node = lab.target
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
-    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    unreachable = node.taint(UNREACHABLE).added
     flags = faults.settings(
         MANAGER, controllers="*,-taint-eviction-controller", terminated_pod_gc_threshold=str(RETAINED)
     )
@@ -73,7 +73,7 @@ def test_disabled_taint_eviction_controller_evicts_no_pod(lab: Lab, claim: Expec
                 pod_removed(oldest), within=COLLECTION_S, after=restart.injected_at
             )
             with lab.inject(faults.partition(node)) as fault:
-                lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+                lab.wait_until_lost(node, fault)
                 claim("eviction.separate-controller").expect(
                     unreachable, within=windows.taint_pass(), after=node.unknown
                 )
@@ -93,4 +93,4 @@ def test_controller_manager_rejects_pod_eviction_timeout_flag(lab: Lab, claim: E
     unknown_flag = {"status": {"$not": 0}, "stderr": {"$contains": "unknown flag: --pod-eviction-timeout"}}
     with lab.record():
         refusal = lab.run(actions.try_flags(MANAGER, "--pod-eviction-timeout=5m"))
-        claim("eviction.pod-eviction-timeout-flag").expect_later(checks.shows(refusal, unknown_flag))
+        claim("eviction.pod-eviction-timeout-flag").expect_value(refusal, unknown_flag)

@@ -10,14 +10,14 @@ def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -
 
     with lab.record():
         with lab.inject(fault) as silence:
-            lab.wait_for(node.unknown.after(silence.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, silence)
             claim("monitoring.detection-time").expect_later(
                 node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
             )
             claim("taints.unreachable-noexecute").expect(
-                node.taint(UNREACHABLE, "NoExecute").added, within=windows.taint_pass(), after=node.unknown
+                node.taint(UNREACHABLE).added, within=windows.taint_pass(), after=node.unknown
             )
-        lab.wait_for(node.ready.after(silence.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, silence)
         claim("taints.removed-on-recovery").expect(
             moments.untainted(node, "NoSchedule"), within=2, after=node.ready
         )

@@ -16,16 +16,16 @@ def test_api_accepts_only_dns_subdomains_as_node_names(lab: Lab, claim: Expectat
     with lab.record():
         for name in VALID:
             acceptance = lab.run(actions.dry_run("POST", NODES, {"metadata": {"name": name}}))
-            claim("naming.dns-subdomain").expect_later(checks.shows(acceptance, {"status": 201}))
+            claim("naming.dns-subdomain").expect_value(acceptance, {"status": 201})
         for name in INVALID:
             refusal = lab.run(actions.dry_run("POST", NODES, {"metadata": {"name": name}}))
-            claim("naming.dns-subdomain").expect_later(checks.shows(refusal, INVALID_NAME))
+            claim("naming.dns-subdomain").expect_value(refusal, INVALID_NAME)
         creation = lab.run(actions.send_request("POST", NODES, EXAMPLE))
         node = lab.run(actions.send_request("GET", f"{NODES}/{NAME}"))
 
-    accepted = claim("naming.dns-subdomain").expect_later(checks.shows(creation, {"status": 201}))
+    accepted = claim("naming.dns-subdomain").expect_value(creation, {"status": 201})
     claim("manual-node.create").expect_later(accepted)
-    claim("manual-node.create").expect_later(checks.shows(node, {"body": {"metadata": {"labels": LABELS}}}))
+    claim("manual-node.create").expect_value(node, {"body": {"metadata": {"labels": LABELS}}})
 
 
 @needs(nodes=2)
@@ -35,5 +35,5 @@ def test_duplicate_node_name_is_rejected(lab: Lab, claim: Expectations) -> None:
         before = lab.observe(uid)
         duplicate = lab.run(actions.send_request("POST", NODES, {"metadata": {"name": lab.target}}))
         after = lab.observe(uid)
-    claim("naming.unique").expect_later(checks.shows(duplicate, {"status": 409}))
+    claim("naming.unique").expect_value(duplicate, {"status": 409})
     claim("naming.unique").expect_later(checks.same_as(after, before))

@@ -18,7 +18,7 @@ def test_reset_machine_is_reported_as_rebooted(lab: Lab, claim: Expectations) ->
 
     with lab.record():
         with lab.inject(faults.reset(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
         for moment in (moments.boot_id_changed(node), rebooted):
             claim("naming.reboot-event").expect(moment, within=windows.recovery(), after=fault.healing_at)
         claim("monitoring.detection-time").expect_later(

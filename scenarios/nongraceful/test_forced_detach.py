@@ -47,7 +47,7 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
             timeout.expect(creation, within=at_once, after=moments.detached(old))
             timeout.expect(waiting.running, within=CONTAINER_START_S, after=creation)
             timeout.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, fault)
         delete_and_detach(lab, waiting, new)
 
 
@@ -73,20 +73,20 @@ def test_volume_stays_attached_if_force_detach_is_disabled(lab: Lab, claim: Expe
             longer = windows.absence_including_anchor(LONGER_S)
             disable.never(moments.detaching(disk), throughout=longer, after=pod.removal)
             with lab.inject(faults.taint(node, OUT_OF_SERVICE, "NoExecute")):
-                out_of_service = node.taint(OUT_OF_SERVICE, "NoExecute").added
+                out_of_service = node.taint(OUT_OF_SERVICE).added
                 disable.expect(moments.detaching(disk), within=at_once, after=out_of_service)
                 lab.wait_for(moments.detached(disk).after(moments.detaching(disk), at_once))
                 for reason, count in (("timeout", {"$in": [None, 0]}), ("out-of-service", 1)):
                     counter = lab.observe(probes.metric(MANAGER, FORCED, reason=reason))
-                    disable.expect_later(checks.shows(counter, count))
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+                    disable.expect_value(counter, count)
+        lab.wait_until_ready(node, fault)
 
 
 def start_pod(lab: Lab, node: str, volume: str) -> Pod:
     """Start a pod with a volume and wait until it runs on the attached volume."""
     pod = lab.run(actions.pending_pod(only_on=node, **using_pvc(volume)))
     attached = moments.became(ATTACHMENTS, faults.attachment(volume, node), {"status": {"attached": True}})
-    lab.wait_for(pod.running.after(attached, windows.up_to(CONTAINER_START_S)))
+    lab.wait_for(pod.running.after(attached, CONTAINER_START_S))
     lab.require(pod.running, within_s=CONTAINER_START_S, after=attached)
     return pod
 
@@ -94,11 +94,11 @@ def start_pod(lab: Lab, node: str, volume: str) -> Pod:
 def force_delete(lab: Lab, pod: Pod) -> None:
     """Delete a pod by force, as for a machine that is known to be off."""
     lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}", {"gracePeriodSeconds": 0}))
-    lab.wait_for(pod.removal.after(pod.running, windows.up_to(CONTAINER_START_S)))
+    lab.wait_for(pod.removal.after(pod.running, CONTAINER_START_S))
 
 
 def delete_and_detach(lab: Lab, pod: Pod, disk: str) -> None:
     """Delete a pod of a healthy node and wait until its volume is detached."""
     delete = actions.send_request("DELETE", f"{PODS}/{pod.name}")
     lab.run(delete)
-    lab.wait_for(moments.detached(disk).after(delete.begun, windows.up_to(DETACH_S)))
+    lab.wait_for(moments.detached(disk).after(delete.begun, DETACH_S))

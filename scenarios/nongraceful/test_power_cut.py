@@ -69,7 +69,7 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
                 expect_stuck_pods(claim, pods, lab.toleration_s)
                 after = counters_of_the_collector(lab, pods.evicted)
             for node, power in ((pods.node, fault), (pods.other, other_fault)):
-                lab.wait_for(node.ready.after(power.healing_at, windows.recovery()))
+                lab.wait_until_ready(node, power)
             expect_replacement_when_the_node_returns(claim, ordinal, other_fault)
             pod = expect_taints_to_stay(lab, claim, pods.node)
         removed = moments.all_of(
@@ -153,16 +153,16 @@ def expect_no_gate(lab: Lab, claim: Expectations) -> None:
     """Expect that the feature gate is not set, and does not exist."""
     gates = lab.observe(probes.flag_of(MANAGER, "feature-gates"))
     other_gates = {"$not": {"$contains": GATE}} if gates.value else {"$in": [None]}
-    claim("out-of-service.gate").expect_later(checks.shows(gates, other_gates))
+    claim("out-of-service.gate").expect_value(gates, other_gates)
     end = lab.run(actions.try_flags(MANAGER, f"--feature-gates={GATE}=true"))
     unknown = {"status": {"$not": 0}, "stderr": {"$contains": f"unrecognized feature gate: {GATE}"}}
-    claim("out-of-service.gate").expect_later(checks.shows(end, unknown))
+    claim("out-of-service.gate").expect_value(end, unknown)
 
 
 def wait_until_lost(lab: Lab, pods: Pods, other_fault: Injection, fault: Injection) -> None:
     """Wait until both nodes are unreachable, and the pods that leave are terminating."""
     for node, power in ((pods.other, other_fault), (pods.node, fault)):
-        unreachable = node.taint(UNREACHABLE, "NoExecute").added
+        unreachable = node.taint(UNREACHABLE).added
         lab.wait_for(unreachable.after(power.injected_at, BOTH_NODES_LOST))
     for pod in (pods.evicted, pods.ordinal):
         lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
@@ -182,7 +182,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
     out_of_service = pods.node.taint(OUT_OF_SERVICE, "NoSchedule").added
     failed, unreachable = (
         pods.evicted.became({"status": {"phase": "Failed"}}),
-        pods.node.taint(UNREACHABLE, "NoExecute").added,
+        pods.node.taint(UNREACHABLE).added,
     )
 
     removal = force_deletes.expect(
@@ -209,7 +209,7 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
 def expect_eviction_without_toleration(claim: Expectations, pods: Pods) -> None:
     """Expect that NoExecute evicts and removes pods, and removes one that tolerates it once it is deleted."""
     effect, toleration = claim("out-of-service.effect-noexecute"), claim("out-of-service.toleration")
-    out_of_service, at_once = pods.node.taint(OUT_OF_SERVICE, "NoExecute").added, windows.up_to(2.0)
+    out_of_service, at_once = pods.node.taint(OUT_OF_SERVICE).added, windows.up_to(2.0)
     failed = pods.daemons.pod_written(status={"phase": "Failed"})
 
     effect.expect(pods.unreachable_tolerant.deletion, within=at_once, after=out_of_service)
@@ -225,7 +225,7 @@ def expect_eviction_without_toleration(claim: Expectations, pods: Pods) -> None:
 
 def expect_stuck_pods(claim: Expectations, pods: Pods, tolerated_s: int) -> None:
     """Expect that pods of the other node are terminating forever, and are not replaced."""
-    unreachable = pods.other.taint(UNREACHABLE, "NoExecute").added
+    unreachable = pods.other.taint(UNREACHABLE).added
     toleration = windows.toleration(tolerated_s)
     for pod in pods.stuck_ordinals:
         claim("non-graceful.statefulset-stuck").expect(pod.deletion, within=toleration, after=unreachable)

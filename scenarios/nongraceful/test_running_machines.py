@@ -44,13 +44,13 @@ def test_leftover_out_of_service_taint_detaches_disk_of_ready_node(lab: Lab, cla
         with lab.inject(faults.taint(node, OUT_OF_SERVICE, "NoSchedule", "nodeshutdown")):
             lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}", {"gracePeriodSeconds": 0}))
             detach.expect(moments.detaching(disk), within=windows.afterwards(AT_ONCE_S), after=pod.removal)
-            lab.wait_for(moments.detached(disk).after(moments.detaching(disk), windows.up_to(AT_ONCE_S)))
-            detach.expect_later(checks.shows(lab.observe(probes.disk_holders(pvc)), NONE))
+            lab.wait_for(moments.detached(disk).after(moments.detaching(disk), AT_ONCE_S))
+            detach.expect_value(lab.observe(probes.disk_holders(pvc)), NONE)
             detach.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
             for unready in (node.not_ready, node.unknown):
                 detach.never(unready, throughout=lab.quiet_s, after=out_of_service)
             not_in_use = node.became({"status": {"volumesInUse": {"$present": False}}})
-            lab.wait_for(not_in_use.after(pod.removal, windows.up_to(UNMOUNT_S)))
+            lab.wait_for(not_in_use.after(pod.removal, UNMOUNT_S))
         lab.collect(unpublish, unstage, pod)
 
     detach.expect_later(unstage.call, within=UNMOUNT_S, after=unpublish.call)
@@ -67,13 +67,13 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
     holders, power_state = probes.disk_holders(pvc), claim("out-of-service.power-state-not-checked")
     witness = Witness(pvc=pvc, toleration_s=lab.toleration_s)
     pods = workload("Deployment", **preferring(node), **witness_fields(witness))
-    out_of_service, replaced = node.taint(OUT_OF_SERVICE, "NoExecute").added, pods.running_on(other)
+    out_of_service, replaced = node.taint(OUT_OF_SERVICE).added, pods.running_on(other)
 
     with lab.record(extra_resources=(ATTACHMENTS,)), lab.inject(storage):
         lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, windows.up_to(CONTAINER_START_S)))
+        lab.wait_for(pods.running_on(node).after(pods.make.begun, CONTAINER_START_S))
         old = lab.run(actions.pod_of(pods, on=node))
-        power_state.expect_later(checks.shows(lab.observe(holders), [node]))
+        power_state.expect_value(lab.observe(holders), [node])
         with lab.inject(faults.partition(node)) as fault:
             wait_until_terminating(lab, old, fault)
             with lab.inject(faults.taint(node, OUT_OF_SERVICE, "NoExecute", "nodeshutdown")):
@@ -82,15 +82,15 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
                 power_state.expect(detachment, within=windows.afterwards(AT_ONCE_S), after=old.removal)
                 power_state.expect(replaced, within=RECOVERY_S, after=out_of_service)
                 new = lab.run(actions.pod_of(pods, on=other))
-                power_state.expect_later(checks.shows(lab.observe(holders), [other]))
-                lab.wait_for(node.ready.never_after(replaced, windows.absence(OVERLAP_S)))
+                power_state.expect_value(lab.observe(holders), [other])
+                lab.wait_for(node.ready.never_after(replaced, OVERLAP_S))
                 expect_flawless_writes(lab, claim, old, new)
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, fault)
         lab.collect(old, new)
         delete = actions.send_request("DELETE", f"{GROUP}/deployments/{pods.name}")
         lab.run(delete)
         new_disk = faults.attachment(pvc, other)
-        lab.wait_for(moments.detached(new_disk).after(delete.begun, windows.up_to(CONTAINER_START_S)))
+        lab.wait_for(moments.detached(new_disk).after(delete.begun, CONTAINER_START_S))
 
     power_state.expect_later(checks.stays_alive(old.name, out_of_service, fault.healing_at))
     for pod in (old, new):
@@ -99,9 +99,9 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
 
 def wait_until_terminating(lab: Lab, pod: Pod, fault: Injection) -> None:
     """Wait until the node is unreachable and the pod is deleted after its toleration."""
-    unknown, unreachable = lab.target.unknown, lab.target.taint(UNREACHABLE, "NoExecute").added
+    unknown, unreachable = lab.target.unknown, lab.target.taint(UNREACHABLE).added
     lab.wait_for(unknown.after(fault.injected_at, windows.detection_from_fault()))
-    lab.wait_for(unreachable.after(unknown, windows.up_to(AT_ONCE_S)))
+    lab.wait_for(unreachable.after(unknown, AT_ONCE_S))
     lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
 
 
@@ -117,4 +117,4 @@ def expect_flawless_writes(lab: Lab, claim: Expectations, old: Pod, new: Pod) ->
     )
     # The last number may be on the disk without an answer to the writer.
     power_state.expect_later(checks.grew(written_count, read_count, 0, 1))
-    power_state.expect_later(checks.shows(lab.observe(probes.writes(new)), FLAWLESS))
+    power_state.expect_value(lab.observe(probes.writes(new)), FLAWLESS)

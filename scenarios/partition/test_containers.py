@@ -13,11 +13,11 @@ REMOVAL_S = RECONNECTION_S + GRACE_S + 10
 def test_containers_of_partitioned_node_run_until_it_recovers(lab: Lab, claim: Expectations) -> None:
     node, deferred_delete = lab.target, claim("partition.deferred-delete")
     (pod,) = lab.run(actions.run_witnesses(Witness(grace_s=GRACE_S, toleration_s=lab.toleration_s), on=node))
-    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    unreachable = node.taint(UNREACHABLE).added
 
     with lab.record():
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
             lab.wait_for(pod.removal.never_after(pod.deletion, windows.pod_gc_pass()))
         deferred_delete.expect(pod.removal, within=REMOVAL_S, after=fault.healing_at)

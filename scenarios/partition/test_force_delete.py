@@ -24,9 +24,9 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
     with lab.record():
         (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=node))
         lab.run(stateful.make)
-        lab.wait_for(stateful.running_on(node).after(stateful.make.begun, windows.up_to(CONTAINER_START_S)))
+        lab.wait_for(stateful.running_on(node).after(stateful.make.begun, CONTAINER_START_S))
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             delete_pod = actions.kubectl(*force_delete_arguments(pod))
             delete_ordinal = actions.kubectl(*force_delete_arguments(ordinal))
             lab.run(delete_pod)
@@ -34,7 +34,7 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
             answer = lab.run(
                 actions.send_request("GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
             )
-            force_delete.expect_later(checks.shows(answer, {"status": 404}))
+            force_delete.expect_value(answer, {"status": 404})
             force_delete.expect(pod.removal, within=AT_ONCE_S, after=delete_pod.begun)
             force_delete.expect(ordinal.replacement, within=REPLACEMENT_S, after=delete_ordinal.begun)
             force_delete.expect(
@@ -42,8 +42,8 @@ def test_force_deleted_pod_frees_its_name_while_its_container_runs(lab: Lab, cla
                 within=CONTAINER_START_S,
                 after=ordinal.replacement,
             )
-            lab.wait_for(pod.replacement.never_after(pod.removal, windows.absence(LIVES_S)))
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+            lab.wait_for(pod.replacement.never_after(pod.removal, LIVES_S))
+        lab.wait_until_ready(node, fault)
         # The API does not show when the kubelet has ended the deleted pod.
         cleared = windows.absence(TERMINATION_S + lab.clear_s)
         lab.wait_for(pod.replacement.never_after(fault.healing_at, cleared))

@@ -12,16 +12,16 @@ def test_pods_stay_if_node_recovers_within_their_toleration(lab: Lab, claim: Exp
     node, tolerated_s = lab.target, 3 * lab.toleration_s
     tolerations = [tolerates(UNREACHABLE, tolerated_s)]
     cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0], tolerations=tolerations))
-    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    unreachable = node.taint(UNREACHABLE).added
     cancelled, healed_early = claim("eviction.cancelled-on-recovery"), claim("partition.heal-early")
 
     with lab.record():
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             lab.wait_for(unreachable.after(node.unknown, windows.taint_pass()))
             short = windows.absence(lab.toleration_s / 2)
             lab.wait_for(cast.patient.deletion.never_after(unreachable, short))
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, fault)
         lab.require(node.ready, within_s=tolerated_s, after=unreachable)
         for pod in cast.pods:
             # A recording has no messages of events of kube-system.
@@ -34,5 +34,5 @@ def test_pods_stay_if_node_recovers_within_their_toleration(lab: Lab, claim: Exp
         for pod in cast.pods:
             no_deletion = cancelled.never(pod.deletion, throughout=tolerated_s + 2, after=unreachable)
             healed_early.expect_later(no_deletion)
-            no_restart = pod.became(RESTARTED).never_after(unreachable, windows.absence(tolerated_s))
+            no_restart = pod.became(RESTARTED).never_after(unreachable, tolerated_s)
             healed_early.expect_later(no_restart)

@@ -20,14 +20,14 @@ def test_no_pod_is_force_deleted_while_its_node_is_unreachable(lab: Lab, claim: 
     node, stuck = lab.target, claim("partition.no-force-delete")
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
-    unreachable = node.taint(UNREACHABLE, "NoExecute").added
+    unreachable = node.taint(UNREACHABLE).added
     by_others = {"verb": "delete", "user": {"$not": f"system:node:{node}"}}
     deletes = audit(**by_others, resource="pods", namespace=pod.namespace, name=pod.name)
 
     with lab.record(status_of=pod):
         binding = lab.run(actions.refuse("UPDATE", tolerant, "pods/status"))
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             expect_second_marking(lab, claim, tolerant, binding)
             stuck.expect(pod.deletion, within=windows.toleration(lab.toleration_s), after=unreachable)
             stuck.never(pod.removal, throughout=STUCK_S, after=pod.deletion)

@@ -25,14 +25,14 @@ def test_two_lost_nodes_of_three_do_not_disrupt_their_zone(lab: Lab, claim: Expe
     pods = [
         lab.run(actions.run_pod(on=lab.target, tolerates_unreachable_s=lab.toleration_s)) for _pod in range(3)
     ]
-    taints = {node: node.taint(UNREACHABLE, "NoExecute").added for node in nodes}
+    taints = {node: node.taint(UNREACHABLE).added for node in nodes}
     second_taint = windows.up_to(SECOND_TAINT)
     # The zone's token bucket starts with one token.
     apart = windows.formula("within", APART, "1/E - slack", f"{APART} + slack")
 
     with lab.record(), lab.inject(faults.outage(*lost)) as fault:
         for node in nodes:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
         for node in nodes:
             claim("rate-limits.minimum-three").expect(taints[node], within=second_taint, after=node.unknown)
         for pod in pods:

@@ -55,7 +55,7 @@ def test_disrupted_zone_stops_evictions_at_the_limit_and_slows_above_it(
                 until=Node(other.name).not_ready,
             )
             claim("rate-limits.limiter-only-on-state-change").expect(normal)
-            taints = [Node(node.name).taint(UNREACHABLE, "NoExecute").added for node in lost]
+            taints = [Node(node.name).taint(UNREACHABLE).added for node in lost]
             lab.check_still_to_come(taints, at_least=4)
             slow = expect_secondary_rate(lab, claim, taint_writes, other, len(lost) + 2, at_least=2)
             boundary_fifty.expect_later(slow)

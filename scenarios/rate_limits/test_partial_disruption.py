@@ -59,7 +59,7 @@ def lose_55_percent_of_a_zone(lab: Lab, claim: Expectations, rate: Expectation, 
 
     with lab.inject(elsewhere), lab.inject(faults.outage(*cut_off)) as fault:
         for node in lost:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
         for node in lost:
             unscheduled = node.taint(UNREACHABLE, "NoSchedule").added
             rate.expect(unscheduled, within=2, after=node.unknown)
@@ -73,9 +73,9 @@ def lose_55_percent_of_a_zone(lab: Lab, claim: Expectations, rate: Expectation, 
             expect_the_threshold_of_the_zone(claim, normal, stopped)
             for name, value in ((UNHEALTHY, len(lost) + 1), (HEALTH, 45.0)):
                 reading = lab.observe(probes.metric(MANAGER, name, zone=f":\x00:{zone}"))
-                claim("rate-limits.unhealthy-definition").expect_later(checks.shows(reading, value))
+                claim("rate-limits.unhealthy-definition").expect_value(reading, value)
             taint_two_nodes_of_another_zone(lab, claim, rate, evictions, [node.name for node in nodes])
-        taints = [node.taint(UNREACHABLE, "NoExecute").added for node in lost]
+        taints = [node.taint(UNREACHABLE).added for node in lost]
         lab.check_still_to_come(taints, at_least=evictions.gaps_after + 1)
         rate.expect(evictions.spaced(taint_writes, evictions.gaps_after, last.ready, fault.healing_at))
 
@@ -93,7 +93,7 @@ def taint_two_nodes_of_another_zone(
     """Make two targets outside of a zone not ready at about the same time: one waits for the other."""
     first, second = (name for name in lab.targets if name not in zone)
     taints, writes = (
-        moments.all_of(*(node.taint(NOT_READY, "NoExecute").added for node in (first, second))),
+        moments.all_of(*(node.taint(NOT_READY).added for node in (first, second))),
         moments.no_execute_written(first, second),
     )
     first_pass = f"max(P, {evictions.period}) + 1"

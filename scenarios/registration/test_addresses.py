@@ -1,6 +1,6 @@
 """The addresses of a Node, which its kubelet gets as a flag or detects."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import Node
 from nodeproof.scenario.sources import Log
 from nodeproof.scenario.types import Moment
@@ -48,7 +48,7 @@ def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: 
     with lab.record():
         lab.run(actions.join(machine, node=node, flags=["--node-ip="]))
         hostname = lab.run(actions.run_on(machine, "hostname"))
-        override_claim.expect_later(checks.shows(hostname, {"stdout": f"{machine}\n"}))
+        override_claim.expect_value(hostname, {"stdout": f"{machine}\n"})
         for moment in (moments.created("nodes", node, like=label), address_report(node, "Hostname", node)):
             override_claim.expect(moment, within=registration_window, after=moments.booted(machine))
         default_address = lab.observe(probes.source_address(machine)).value
@@ -58,7 +58,7 @@ def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: 
             after=moments.booted(machine),
         )
         replace = actions.run_on(machine, "sh", "-c", REPLACE_SCRIPT, SECOND_IPV4, default_address, GATEWAY)
-        refresh_claim.expect_later(checks.shows(lab.run(replace), {"status": 0}))
+        refresh_claim.expect_value(lab.run(replace), {"status": 0})
         removed = node.became({"status": {"addresses": {"$not": [{"address": default_address}]}}})
         for moment in (address_report(node, "InternalIP", SECOND_IPV4), removed):
             refresh_claim.expect(moment, within=NEXT_STATUS, after=replace.begun)
@@ -83,19 +83,19 @@ def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim
             otherwise="IPv6 is disabled on the node",
             next_step="enable it: sysctl net.ipv6.conf",
         )
-        lab.wait_for(node_created.after(moments.booted(node), windows.up_to(UP_S)))
+        lab.wait_for(node_created.after(moments.booted(node), UP_S))
         not_on_host_claim.never(ipv4, throughout=absence_window, after=node_created)
-        node_ip_claim.expect_later(checks.shows(lab.run(add), {"status": 0}))
+        node_ip_claim.expect_value(lab.run(add), {"status": 0})
         node_ip_claim.expect_later(dual_stack_claim.expect(ipv4, within=NEXT_STATUS, after=add.begun))
         dual_stack_claim.expect(ipv6, within=NEXT_STATUS, after=add.begun)
         addresses = lab.run(actions.kubectl("get", "node", node, "-o", ADDRESSES))
-        dual_stack_claim.expect_later(checks.shows(addresses, {"stdout": f"{IPV4} {IPV6} {node}"}))
+        dual_stack_claim.expect_value(addresses, {"stdout": f"{IPV4} {IPV6} {node}"})
         logs = [restart_with_refused_address(lab, claim, node, address) for address in REFUSED_ADDRESSES]
         lab.collect(not_on_host_log, *logs)
         not_on_host_claim.expect_later(not_on_host_log.line, within=UP_S, after=moments.booted(node))
         one_family_exit = lab.run(actions.try_kubelet(node, f"--node-ip={IPV4},{SECOND_IPV4}"))
-        dual_stack_claim.expect_later(
-            checks.shows(one_family_exit, {"status": 1, "output": {"$contains": "bad --node-ip"}})
+        dual_stack_claim.expect_value(
+            one_family_exit, {"status": 1, "output": {"$contains": "bad --node-ip"}}
         )
 
 

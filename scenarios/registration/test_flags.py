@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import ZONE_LABEL, Node, workload
 from nodeproof.scenario.types import Moment
 
@@ -83,7 +83,7 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
         for label in RESERVED:
             refusal = lab.run(actions.try_kubelet(LABELLED, f"--node-labels={label}=yes"))
             message = "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels"
-            validation.expect_later(checks.shows(refusal, {"status": 1, "output": {"$contains": message}}))
+            validation.expect_value(refusal, {"status": 1, "output": {"$contains": message}})
 
 
 def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
@@ -104,8 +104,8 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
 
     lab.run(actions.label_node(LABELLED, SELECTED, "yes"))
     lab.run(pods.make)
-    lab.wait_for(running.after(pods.make.begun, windows.up_to(UP_S)))
-    lab.wait_for(stopped.never_after(running, windows.absence(lab.clear_s)))
+    lab.wait_for(running.after(pods.make.begun, UP_S))
+    lab.wait_for(stopped.never_after(running, lab.clear_s))
     lab.run(unlabel)
     claim("registration.label-change-running-pods").never(
         stopped, throughout=absence_window, after=unlabel.ended
@@ -145,7 +145,7 @@ def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: 
 
     with lab.record():
         # A Node created within the slack of a boot would be left open, so the absence begins before it.
-        lab.wait_for(silent.never_after(moments.recording_began(), windows.absence(lab.clear_s)))
+        lab.wait_for(silent.never_after(moments.recording_began(), lab.clear_s))
         lab.run(alone_joins)
         lab.run(silent_joins)
         no_registration.expect_later(silent.never_after(moments.recording_began(), absent_from_begin))
@@ -153,14 +153,14 @@ def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: 
         use_a_node_that_was_created_by_hand(lab, claim, silent_joins.ended)
         no_kubeconfig.expect_later(alone.never_after(moments.recording_began(), absent_from_begin))
         no_kubeconfig.never(alone, throughout=absent, after=alone_joins.ended)
-        no_kubeconfig.expect_later(checks.shows(lab.observe(probes.healthz(ALONE, HEALTHZ_PORT)), "ok"))
+        no_kubeconfig.expect_value(lab.observe(probes.healthz(ALONE, HEALTHZ_PORT)), "ok")
 
 
 def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations, start: Moment) -> None:
     """Expect that the kubelet makes the Node Ready, and runs a pod that the scheduler binds to it."""
     healthy = claim("manual-node.becomes-healthy")
     lab.run(actions.create_node(SILENT, {HOSTNAME: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
-    lab.wait_for(SILENT.created.after(start, windows.up_to(UP_S)))
+    lab.wait_for(SILENT.created.after(start, UP_S))
     joined, created = lab.find(start), lab.find(SILENT.created)
     if joined is None or created is None or created.t - joined.t > GIVES_UP_S:
         # A kubelet that was too long without its Node tries again two minutes later: too late to wait for.
@@ -182,15 +182,15 @@ def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab,
     with lab.record():
         lab.run(actions.join(node, flags=["--cloud-provider=external"]))
         flag.expect_later(taint.expect(node_created, within=UP_S, after=moments.booted(node)))
-        lab.wait_for(node.ready.after(node_created, windows.up_to(UP_S)))
+        lab.wait_for(node.ready.after(node_created, UP_S))
         pod = lab.run(actions.pending_pod(only_on=node))
         taint.expect(pod.unschedulable, within=BINDING_S, after=pod.created)
         taint.never(pod.bound, throughout=absence_window, after=pod.created)
         taint.never(initialized, throughout=absence_window, after=node.ready)
         provider_id = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.providerID"))
-        flag.expect_later(checks.shows(provider_id, None))
+        flag.expect_value(provider_id, None)
         external = lab.run(actions.try_kubelet(node, "--cloud-provider=external"))
-        flag.expect_later(checks.shows(external, {"status": None}))
+        flag.expect_value(external, {"status": None})
         in_tree = lab.run(actions.try_kubelet(node, f"--cloud-provider={FORMER_IN_TREE_CLOUD}"))
         message = "was specified, but built-in cloud providers are disabled"
-        flag.expect_later(checks.shows(in_tree, {"status": 1, "output": {"$contains": message}}))
+        flag.expect_value(in_tree, {"status": 1, "output": {"$contains": message}})

@@ -29,5 +29,5 @@ def test_reregistered_node_keeps_pods_unless_quarantine_expired(lab: Lab, claim:
         reregistration_drains.expect(node_back, within=UP_S, after=long.healing_at)
         for event in (short_absence_pod.deletion, failed):
             reregistration_drains.never(event, throughout=COLLECTION_S, after=short_absence_removed)
-        lab.wait_for(short_absence.ready.after(short.healing_at, windows.recovery()))
-        lab.wait_for(node.ready.after(long.healing_at, windows.recovery()))
+        lab.wait_until_ready(short_absence, short)
+        lab.wait_until_ready(node, long)

@@ -132,7 +132,7 @@ def change_desired_state(lab: Lab, pods: Pods) -> Pod:
     lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{lab.target}", without_label))
     lab.run(actions.send_request("DELETE", f"{PODS}/{pods.cast.patient.name}"))
     new = lab.run(actions.pending_pod(only_on=lab.target))
-    lab.wait_for(new.bound.after(new.created, windows.up_to(windows.BIND_S)))
+    lab.wait_for(new.bound.after(new.created, windows.BIND_S))
     return new
 
 

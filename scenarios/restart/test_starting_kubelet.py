@@ -1,6 +1,6 @@
 """A kubelet that has started, but cannot finish its initialization for a while."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import NOT_READY
 
 REPORTED = windows.up_to(30.0)
@@ -24,12 +24,12 @@ def test_node_takes_no_pods_until_its_kubelet_has_initialized(lab: Lab, claim: E
                 lab.run(actions.send_request("DELETE", f"/apis/storage.k8s.io/v1/csinodes/{node}"))
             initializing.expect(not_ready, within=REPORTED, after=stop.healing_at)
             no_schedule = node.taint(NOT_READY, "NoSchedule").added
-            lab.wait_for(no_schedule.after(not_ready, windows.up_to(5)))
+            lab.wait_for(no_schedule.after(not_ready, 5))
             pod = lab.run(actions.pending_pod(only_on=node))
             initializing.expect(pod.unschedulable, within=5, after=pod.created)
             initializing.never(pod.bound, throughout=UNSCHEDULED, after=pod.created)
         lab.require(denial.healing_at, within_s=REFUSED_S, after=stop.healing_at)
-        initializing.expect_later(checks.counted(node.ready, 0, 0, after=not_ready, until=denial.healing_at))
+        initializing.expect_none(node.ready, after=not_ready, until=denial.healing_at)
         ready = moments.first_after(node.ready, after=denial.healing_at)
         initializing.expect(ready, within=INITIALIZED, after=denial.healing_at)
         initializing.expect(pod.bound, within=windows.BIND_S, after=ready)

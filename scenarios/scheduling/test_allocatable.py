@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, needs, probes
 from nodeproof.scenario.kubernetes import STATIC_PODS, mirror_pod
 from nodeproof.scenario.types import Check, Expectation
 
@@ -36,19 +36,17 @@ def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectatio
     with lab.record():
         default_resources = lab.observe(probes.resources_of(node))
         capacity = default_resources.value["capacity"]
-        formula_claim.expect_later(
-            checks.shows(default_resources, resources_with_reserved(capacity, 0, DEFAULT_EVICTION_BYTES))
+        formula_claim.expect_value(
+            default_resources, resources_with_reserved(capacity, 0, DEFAULT_EVICTION_BYTES)
         )
         remaining = capacity["cpu"] - RESERVED_CPU_M
         allocatable_report = node.became({"status": {"allocatable": {"cpu": f"{remaining}m"}}})
         with lab.inject(faults.kubelet_settings(node, **RESERVED)) as reserved:
-            lab.wait_for(allocatable_report.after(reserved.requested_at, windows.up_to(RESTART_S)))
+            lab.wait_for(allocatable_report.after(reserved.requested_at, RESTART_S))
             lab.require(allocatable_report, within_s=RESTART_S, after=reserved.requested_at)
-            formula_claim.expect_later(
-                checks.shows(
-                    lab.observe(probes.resources_of(node)),
-                    resources_with_reserved(capacity, RESERVED_CPU_M, RESERVED_MEMORY_BYTES),
-                )
+            formula_claim.expect_value(
+                lab.observe(probes.resources_of(node)),
+                resources_with_reserved(capacity, RESERVED_CPU_M, RESERVED_MEMORY_BYTES),
             )
             expect_unbound(lab, reserved_claim, remaining + 1)
             expect_bound(lab, reserved_claim, remaining)
@@ -66,14 +64,14 @@ def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim:
     )
 
     with lab.record(), lab.inject(manifest), lab.inject(static_pod_settings) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, windows.up_to(RESTART_S)))
+        lab.wait_for(static.running.after(restart.requested_at, RESTART_S))
         lab.require(static.running, within_s=RESTART_S, after=restart.requested_at)
         remaining = lab.observe(probes.resources_of(node)).value["allocatable"]["cpu"] - STATIC_CPU
         with lab.inject(faults.unit_up(node, FOREIGN_WORK)):
-            foreign_claim.expect_later(checks.shows(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING))
+            foreign_claim.expect_value(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING)
             expect_unbound(lab, static_pod_claim, remaining + 1)
             foreign_claim.expect_later(expect_bound(lab, static_pod_claim, remaining))
-            foreign_claim.expect_later(checks.shows(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING))
+            foreign_claim.expect_value(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING)
 
 
 def resources_with_reserved(

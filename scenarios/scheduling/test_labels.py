@@ -38,7 +38,7 @@ def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expecta
         lab.wait_for(running.after(on_first, RUNS))
         # Labels and pods come from separate watches. An absence is certain to cover the label change only if
         # it starts well before it.
-        lab.wait_for(deletion.never_after(running, windows.absence(lab.clear_s)))
+        lab.wait_for(deletion.never_after(running, lab.clear_s))
         label_nodes(lab, {first: "blue", second: "red"})
         change = label_change(first, "blue")
         for moment in (change, label_change(second, "red")):

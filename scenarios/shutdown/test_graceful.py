@@ -53,9 +53,9 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
                     within=REGULAR_S + CRITICAL_S,
                     after=fault.requested_at,
                 )
-                lab.wait_for(moments.machine_ended(node).after(fault.requested_at, windows.up_to(300)))
+                lab.wait_for(moments.machine_ended(node).after(fault.requested_at, 300))
             lab.collect(*pods)
-            lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+            lab.wait_until_ready(node, fault)
             start_time, end_time = (lab.observe(probes.metric(node, name)) for name in (STARTED, ENDED))
 
     lock = claim("graceful-shutdown.inhibitor-lock")

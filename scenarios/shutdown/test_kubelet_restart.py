@@ -1,6 +1,6 @@
 """A kubelet that restarts while its machine prepares to shut down."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes
 from nodeproof.scenario.kubernetes import Pod
 from nodeproof.scenario.marks import standing
 from nodeproof.scenario.types import Moment
@@ -35,9 +35,9 @@ def test_kubelet_started_during_shutdown_does_not_detect_it(lab: Lab, claim: Exp
         admitted = lab.run(actions.bound_pod(to=node))
         running = status(admitted, phase="Running")
         during.expect(running, within=CONTAINER_START_S, after=admitted.bound)
-        during.expect_later(checks.shows(lab.observe(probes.inhibitors(node)), {"$not": {"$contains": LOCK}}))
+        during.expect_value(lab.observe(probes.inhibitors(node)), {"$not": {"$contains": LOCK}})
         preparing = lab.observe(probes.dbus_property(node, *LOGIN, "PreparingForShutdown"))
-        during.expect_later(checks.shows(preparing, True))
+        during.expect_value(preparing, True)
 
 
 def status(pod: Pod, **fields: str) -> Moment:

@@ -1,6 +1,6 @@
 """A kubelet with shutdown grace periods but without a system bus."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import Node
 from nodeproof.scenario.sources import Log
 
@@ -24,18 +24,14 @@ def test_kubelet_without_dbus_logs_it_and_runs_without_graceful_shutdown(
         lab.run(actions.kubectl("wait", f"--for={state}", f"node/{NODE}", f"--timeout={UP_S}s"))
 
     with lab.record():
-        needs_systemd.expect_later(
-            checks.shows(lab.run(actions.run_on(NODE, "sh", "-c", HIDE)), {"status": 0})
-        )
+        needs_systemd.expect_value(lab.run(actions.run_on(NODE, "sh", "-c", HIDE)), {"status": 0})
         lab.run(restart)
         # On a slow machine, the first line of the log comes long after the end of the action.
         starting = windows.absence(SPAWN_S + LOG_S + lab.clear_s)
         needs_systemd.never(NODE.unknown, throughout=starting, after=restart.ended)
-        needs_systemd.expect_later(
-            checks.shows(lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriod")), PERIOD)
-        )
+        needs_systemd.expect_value(lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriod")), PERIOD)
         conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{NODE}", "status.conditions"))
-        needs_systemd.expect_later(checks.shows(conditions, [{"type": "Ready", "status": "True"}]))
+        needs_systemd.expect_value(conditions, [{"type": "Ready", "status": "True"}])
         lab.collect(starts, fails)
     start = moments.first_after(starts.line, after=restart.begun)
     failure = moments.first_after(fails.line, after=start)

@@ -29,9 +29,9 @@ def test_kubelet_does_not_detect_forced_power_off_as_shutdown(lab: Lab, claim: E
         pod_failure = moments.pod_failed(pod.namespace, pod.name, *MARK)
         with lab.inject(faults.shutdown(node, "forced")) as fault:
             undetected.expect(moments.machine_ended(node), within=POWER_OFF_S, after=fault.requested_at)
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             heartbeat = node.last_heartbeat(before=node.unknown)
             undetected.expect_later(node.unknown, within=windows.detection(), after=heartbeat)
             for moment in (node.not_ready, notice, pod_failure):
                 undetected.never(moment, throughout=absence_window, after=fault.requested_at)
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, fault)

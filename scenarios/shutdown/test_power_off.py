@@ -14,9 +14,9 @@ def test_kubelet_does_not_detect_power_cut_as_shutdown(lab: Lab, claim: Expectat
 
     with lab.record():
         with lab.inject(faults.power_off(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             heartbeat = node.last_heartbeat(before=node.unknown)
             not_detected.expect_later(node.unknown, within=windows.detection(), after=heartbeat)
             not_detected.never(node.not_ready, throughout=absence_window, after=fault.requested_at)
             not_detected.never(notice, throughout=absence_window, after=fault.requested_at)
-        lab.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, fault)

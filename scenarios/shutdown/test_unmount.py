@@ -45,11 +45,11 @@ def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim
         with ExitStack() as mounts:
             holder = mounts.enter_context(lab.inject(faults.unit_up(node, HOLD)))
             with lab.inject(faults.cancelled_shutdown(node)) as fault:
-                lab.wait_for(event.after(fault.requested_at, windows.up_to(SOON_S)))
+                lab.wait_for(event.after(fault.requested_at, SOON_S))
                 mounted = windows.absence(HELD_S)
                 waits_for_unmount.never(critical.sigterm, throughout=mounted, after=event)
                 mounts.close()
-                lab.wait_for(cancellation.after(event, windows.up_to(TOTAL_S)))
+                lab.wait_for(cancellation.after(event, TOTAL_S))
                 lab.collect(regular, critical)
 
     waits_for_unmount.expect_later(regular.last_sign, within=SOON_S, after=event)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, needs
+from nodeproof.scenario import Expectations, Lab, actions, needs
 from nodeproof.scenario.types import Shape
 
 NAME = "of-cgroup-v1"
@@ -27,5 +27,5 @@ def test_kubelet_refuses_limited_swap_on_cgroup_v1(lab: Lab, claim: Expectations
         is_v1, otherwise="the guest did not boot with cgroup v1", next_step="see the console of the machine"
     )
     unsupported = claim("swap.cgroup-v1-unsupported")
-    unsupported.expect_later(checks.shows(no_swap, {"output": {"$not": {"$contains": REFUSES_SWAP}}}))
-    unsupported.expect_later(checks.shows(limited, {"status": 1, "output": {"$contains": REFUSES_SWAP}}))
+    unsupported.expect_value(no_swap, {"output": {"$not": {"$contains": REFUSES_SWAP}}})
+    unsupported.expect_value(limited, {"status": 1, "output": {"$contains": REFUSES_SWAP}})

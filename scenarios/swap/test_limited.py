@@ -41,7 +41,7 @@ def test_swap_limit_is_share_of_node_swap_and_cannot_be_resized(lab: Lab, claim:
         claim("swap.formula-no-reservation").expect_later(sharing_share)
         per_node.expect_later(sharing_share)
         per_node.expect_later(amount(probes.SWAP_LIMIT, elsewhere.name, 0, 0))
-        per_node.expect_later(checks.shows(lab.observe(probes.meminfo(other, "SwapTotal")), 0))
+        per_node.expect_value(lab.observe(probes.meminfo(other, "SwapTotal")), 0)
 
         limit = probes.resource_metric(node, "container_swap_limit_bytes", pod=sharing.name, container="main")
         lab.observe(limit)

@@ -36,7 +36,7 @@ def test_kubelet_does_not_start_on_node_with_swap(lab: Lab, claim: Expectations)
             fail_on.never(node.ready, throughout=lab.quiet_s, after=node.unknown)
             lab.collect(Journal(node, KUBELET))
             fail_on.expect_later(exited, within=10, after=refused)
-        lab.wait_for(node.ready.after(paging.healing_at, windows.recovery()))
+        lab.wait_until_ready(node, paging)
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"))

@@ -24,7 +24,7 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
 
     with lab.record():
         conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "status.conditions"))
-        network.expect_later(checks.shows(conditions, {"$not": [{"type": "NetworkUnavailable"}]}))
+        network.expect_value(conditions, {"$not": [{"type": "NetworkUnavailable"}]})
         # An event within the slack of an end of the counted time may lie beyond it.
         lab.wait_for(node.created.never_after(moments.recording_began(), clear))
         lab.run(actions.create_node(node, {HOSTNAME: node, ZONE_LABEL: lab.nodes()[0].zone}))
@@ -46,7 +46,7 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             once = checks.counted(no_schedule, 1, 1, after=moments.recording_began(), until=one_by_one)
             by_condition.expect_later(once)
             # A Node that does not exist cannot have a taint.
-            by_condition.expect_later(checks.counted(no_execute, 0, 0, after=node.created, until=one_by_one))
+            by_condition.expect_none(no_execute, after=node.created, until=one_by_one)
         expect_taints_of_all_conditions(lab, claim, node, one_by_one)
 
 
@@ -58,7 +58,7 @@ def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, s
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in PROBLEMS.values()]
     avoids, scheduling = claim("taints.scheduler-avoids"), windows.up_to(SCHEDULING_S)
     # An event within the slack of an end of the counted time may lie in it.
-    lab.wait_for(node.removed.never_after(since, windows.absence(lab.clear_s)))
+    lab.wait_for(node.removed.never_after(since, lab.clear_s))
     # A PATCH replaces the list of conditions, so it names all of them.
     conditions = [{"type": type_, "status": "True", "reason": "Said"} for type_ in ("Ready", *PROBLEMS)]
     status = {"status": {"capacity": CAPACITY, "conditions": conditions}}
@@ -93,14 +93,14 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
 ) -> None:
     """Its pods are to be marked as not ready, like those of a node that was Ready until then."""
     node, exclusive = lab.target, claim("taints.mutually-exclusive")
-    not_ready, unreachable = (node.taint(key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
+    not_ready, unreachable = (node.taint(key) for key in (NOT_READY, UNREACHABLE))
     pod = lab.run(actions.run_pod(on=node, tolerations=[tolerates(NOT_READY), tolerates(UNREACHABLE)]))
     unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         lab.wait_for(not_ready.added.after(node.not_ready, windows.taint_pass()))
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             claim("monitoring.detection-time").expect_later(
                 node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
             )

@@ -1,6 +1,6 @@
 """A pod whose deletion the API refuses for a while, on a node with a NoExecute taint."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs
 
 KEY, EFFECT = "example.com/drained", "NoExecute"
 ACTS_S, TRIED_S, RETRY_S = 6, 3, 10
@@ -16,11 +16,11 @@ def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
         pod = lab.run(actions.run_pod(on=node))
         attempt = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
         binding = lab.run(actions.refuse("DELETE", pod))
-        lab.wait_for(pod.deletion.never_after(moments.recording_began(), windows.absence(ACTS_S)))
+        lab.wait_for(pod.deletion.never_after(moments.recording_began(), ACTS_S))
         deletion = actions.dry_run("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
-        retried.expect_later(checks.shows(lab.run(deletion), REFUSED))
+        retried.expect_value(lab.run(deletion), REFUSED)
         with lab.inject(faults.taint(node, KEY, EFFECT)) as taint:
-            lab.wait_for(pod.deletion.never_after(taint.injected_at, windows.absence(TRIED_S)))
+            lab.wait_for(pod.deletion.never_after(taint.injected_at, TRIED_S))
             permission = actions.kubectl("delete", "validatingadmissionpolicybinding", binding)
             lab.run(permission)
             retried.expect_later(

@@ -102,9 +102,7 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
     with lab.record():
         # Injection waits for a recorded heartbeat of its node. Waiting here keeps the two taints together.
         for node in (first, second):
-            lab.wait_for(
-                node.lease_renewal.after(moments.recording_began(), windows.up_to(2 * lab.configuration["R"]))
-            )
+            lab.wait_for(node.lease_renewal.after(moments.recording_began(), 2 * lab.configuration["R"]))
         with lab.inject(faults.taint(first, KEY, EFFECT, also=[second])):
             for pod, added in zip(pods, (first_added, second_added), strict=True):
                 claim("taints.user-noexecute-not-rate-limited").expect(pod.deletion, within=1, after=added)

@@ -1,6 +1,6 @@
 """Settings of a kubelet's topology manager."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, needs
+from nodeproof.scenario import Expectations, Lab, actions, needs
 
 NAME, POLICY, GATE = "without-gate", "single-numa-node", "TopologyManager"
 
@@ -11,10 +11,10 @@ def test_kubelet_accepts_topology_policy_but_not_topology_gate(lab: Lab, claim: 
     with lab.record():
         lab.run(actions.join(NAME))
         without_gate = lab.run(actions.try_kubelet(NAME, topologyManagerPolicy=POLICY))
-        claim("topology.gate").expect_later(checks.shows(without_gate, {"status": None}))
+        claim("topology.gate").expect_value(without_gate, {"status": None})
         with_gate = lab.run(
             actions.try_kubelet(NAME, topologyManagerPolicy=POLICY, featureGates={GATE: True})
         )
-        claim("topology.gate").expect_later(
-            checks.shows(with_gate, {"status": {"$not": None}, "output": {"$contains": message}})
+        claim("topology.gate").expect_value(
+            with_gate, {"status": {"$not": None}, "output": {"$contains": message}}
         )

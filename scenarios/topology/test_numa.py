@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import Node, Pod
 from nodeproof.scenario.types import Shape
 
@@ -35,17 +35,15 @@ def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expecta
 
     with lab.record():
         lab.run(actions.join(NODE, shape=Shape(cpus=CPUS, numa_nodes=NUMA_NODES), **EXCLUSIVE))
-        lab.wait_for(NODE.ready.after(moments.booted(NODE), windows.up_to(UP_S)))
-        claim("topology.default-none").expect_later(
-            checks.shows(lab.observe(probes.kubelet_field(NODE, POLICY)), "none")
-        )
+        lab.wait_for(NODE.ready.after(moments.booted(NODE), UP_S))
+        claim("topology.default-none").expect_value(lab.observe(probes.kubelet_field(NODE, POLICY)), "none")
         _first, second = cpus_of_cells(lab)
         spread = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
         claim("topology.default-none").expect(spread.running, within=starts, after=spread.bound)
         delete_pod(lab, spread)
 
         lab.run(aligning)
-        lab.wait_for(report.after(aligning.ended, windows.up_to(RESTART_S)))
+        lab.wait_for(report.after(aligning.ended, RESTART_S))
         too_large = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
         claim("topology.policy-single-numa").expect(
             too_large.became(REFUSED), within=REFUSAL_S, after=too_large.bound
@@ -57,8 +55,8 @@ def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expecta
             lab.observe(probes.cgroup_file(aligned, f"cpuset.{resource}.effective"))
             for resource in ("cpus", "mems")
         )
-        claim("topology.hints-align").expect_later(checks.shows(memory, "1"))
-        claim("topology.hints-align").expect_later(checks.shows(cpus, {"$in": second}))
+        claim("topology.hints-align").expect_value(memory, "1")
+        claim("topology.hints-align").expect_value(cpus, {"$in": second})
 
 
 def cpus_of_cells(lab: Lab) -> list[list[str]]:
@@ -76,7 +74,7 @@ def parse_cpu_list(ranges: str) -> list[str]:
 def bind_pod(lab: Lab, limits: Mapping[str, str]) -> Pod:
     """Create a pod with these limits, and wait until it is bound to the node."""
     pod = lab.run(actions.pending_pod(only_on=NODE, limits=limits))
-    lab.wait_for(pod.bound.after(pod.created, windows.up_to(CONTAINER_START_S)))
+    lab.wait_for(pod.bound.after(pod.created, CONTAINER_START_S))
     return pod
 
 
@@ -84,4 +82,4 @@ def delete_pod(lab: Lab, pod: Pod) -> None:
     """Delete a pod, and wait until it is removed."""
     delete = actions.kubectl("delete", "pod", pod.name, "-n", pod.namespace, "--wait=false")
     lab.run(delete)
-    lab.wait_for(pod.removal.after(delete.begun, windows.up_to(REMOVAL_S)))
+    lab.wait_for(pod.removal.after(delete.begun, REMOVAL_S))

@@ -54,7 +54,7 @@ def test_node_stays_unreachable_during_upgrade_and_recovers(lab: Lab, claim: Exp
 
     with lab.record(), ExitStack() as upgrade:
         with lab.inject(faults.partition(node)) as fault:
-            lab.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
+            lab.wait_until_lost(node, fault)
             lab.wait_for(no_execute.added.after(node.unknown, windows.taint_pass()))
             lab.wait_for(pod.deletion.after(no_execute.added, windows.toleration(lab.toleration_s)))
             started = upgrade.enter_context(upgraded(lab, node))
@@ -88,10 +88,10 @@ def test_upgraded_controller_manager_does_not_restart_toleration(lab: Lab, claim
         with lab.inject(faults.partition(node)) as fault:
             tainted, deletion = (
                 moments.first_after(moment, after=fault.injected_at)
-                for moment in (node.taint(UNREACHABLE, "NoExecute").added, pod.deletion)
+                for moment in (node.taint(UNREACHABLE).added, pod.deletion)
             )
-            lab.wait_for(tainted.after(fault.injected_at, windows.up_to("G + 3P + 2")))
-            lab.wait_for(deletion.never_after(tainted, windows.absence("0.5G")))
+            lab.wait_for(tainted.after(fault.injected_at, "G + 3P + 2"))
+            lab.wait_for(deletion.never_after(tainted, "0.5G"))
             with lab.inject(manager), lab.inject(scheduler):
                 claim("eviction.toleration-survives-restart").expect(
                     deletion, within=windows.toleration(tolerated_s), after=tainted

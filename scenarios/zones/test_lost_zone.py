@@ -17,7 +17,7 @@ def test_nodes_of_lost_zone_are_tainted_at_normal_rate(lab: Lab, claim: Expectat
         is_whole, otherwise="the zone has nodes that are not targets", next_step="leave out --nodes"
     )
     lost = moments.all_of(*(node.unknown for node in nodes))
-    tainted = moments.all_of(*(node.taint(UNREACHABLE, "NoExecute").added for node in nodes))
+    tainted = moments.all_of(*(node.taint(UNREACHABLE).added for node in nodes))
     pods = workload("Deployment", replicas=PODS, tolerations=[tolerates(UNREACHABLE, lab.toleration_s)])
     available = moments.became(
         "deployments", pods.name, {"status": {"availableReplicas": PODS}}, pods.namespace
@@ -27,13 +27,13 @@ def test_nodes_of_lost_zone_are_tainted_at_normal_rate(lab: Lab, claim: Expectat
 
     with lab.record(extra_resources=("deployments",)):
         lab.run(pods.make)
-        lab.wait_for(available.after(pods.make.begun, windows.up_to(60)))
+        lab.wait_for(available.after(pods.make.begun, 60))
         with lab.inject(faults.outage(*infos)) as fault:
             lab.wait_for(lost.after(fault.injected_at, windows.detection_from_fault()))
             a_pass = windows.absence(lab.configuration["P"] + 1.0)
             lab.wait_for(nodes[0].ready.never_after(lost, a_pass))
             unhealthy = lab.observe(probes.metric("kube-controller-manager", UNHEALTHY, zone=f":\x00:{zone}"))
-            claim("zones.full-zone-normal-rate").expect_later(checks.shows(unhealthy, len(nodes)))
+            claim("zones.full-zone-normal-rate").expect_value(unhealthy, len(nodes))
             span = {"after": unhealthy.completed, "until": fault.healing_at}
             rate = checks.spaced(moments.no_execute_written(*nodes), windows.spacing(), at_least=2, **span)
             claim("zones.full-zone-normal-rate").expect(rate)

@@ -110,6 +110,16 @@ class Pod:
         """The change of its phase to Running."""
         return self.became({"status": {"phase": "Running"}})
 
+    @property
+    def failed(self) -> Moment:
+        """The change of its phase to Failed."""
+        return self.became({"status": {"phase": "Failed"}})
+
+    @property
+    def unready(self) -> Moment:
+        """The change of its condition Ready to False."""
+        return self.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+
     def became(self, pattern: Json) -> Moment:
         """Match the change of its object to one with these fields."""
         return moments.became("pods", self.name, pattern, self.namespace)
@@ -168,9 +178,14 @@ def prepare(api: Api) -> None:
     )
 
 
+def unique(name: str) -> str:
+    """Return a name that no other object has: this one and random digits."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
 def mirror_pod(node_name: str) -> Pod:
     """Return a static pod of a node that is to be created, with the name of its mirror in the API."""
-    return Pod(NAMESPACE, f"static-{uuid.uuid4().hex[:8]}-{node_name}", node_name)
+    return Pod(NAMESPACE, f"{unique('static')}-{node_name}", node_name)
 
 
 def manifest(of: Pod, requests: Mapping[str, str]) -> str:

@@ -3,8 +3,17 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, witness_fields, workload
-from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates
+from nodeproof.actions import (
+    CAST_GRACE_S,
+    Cast,
+    Workload,
+    preferring,
+    shutdown_periods,
+    using_pvc,
+    witness_fields,
+    workload,
+)
+from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, mirror_pod, tolerates, unique
 from nodeproof.model.cluster import (
     NOT_READY,
     OUT_OF_SERVICE,

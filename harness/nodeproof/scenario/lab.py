@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from nodeproof.actions import Action, ActionContext, perform
+from nodeproof.actions import Action, ActionContext, Workload, perform
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import can_be_waited_for, describe, refuse
 from nodeproof.checks.judge import abort_of
+from nodeproof.checks.observations import shows
+from nodeproof.checks.repeated import counted
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.cluster import workloads
 from nodeproof.cluster.resources import node as node_path
@@ -34,7 +36,8 @@ from nodeproof.model.needs import FAULTED_S, Needs
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
-from nodeproof.model.window import Duration, WindowSpec, absence, longer
+from nodeproof.model.pattern import Json
+from nodeproof.model.window import Duration, WindowSpec, absence, detection_from_fault, longer, recovery
 from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
@@ -107,6 +110,14 @@ class Expectation:
         check = event if isinstance(event, Check) else self._timed(event, within, after)
         self.register(self.claim, check)
         return check
+
+    def expect_value(self, observation: Observation, pattern: Json) -> Check:
+        """Register that an observed value matches a pattern (`nodeproof.model.pattern`)."""
+        return self.expect_later(shows(observation, pattern))
+
+    def expect_none(self, event: Moment, *, after: Moment, until: Moment) -> Check:
+        """Register that an event does not occur between two moments."""
+        return self.expect_later(counted(event, 0, 0, after=after, until=until))
 
     def never(self, event: Moment, *, throughout: Within, after: Moment) -> Check:
         """Register that an event does not occur in a window, and wait until it could not be hidden by slack.
@@ -217,7 +228,27 @@ class Node(str):
         """Match the change of its Node object to one with these fields."""
         return moments.became("nodes", self, pattern)
 
-    def taint(self, key: str, effect: str) -> Taint:
+    @property
+    def shutdown_detected(self) -> Moment:
+        """Its kubelet's event that a shutdown began."""
+        return self._shutdown_event("event")
+
+    @property
+    def shutdown_cancelled(self) -> Moment:
+        """Its kubelet's event that a shutdown was cancelled."""
+        return self._shutdown_event("cancellation")
+
+    def _shutdown_event(self, what: str) -> Moment:
+        message = f"Shutdown manager detected shutdown {what}"
+        return moments.event_reported("Shutdown", "Node", self, message)
+
+    @property
+    def shutting_down(self) -> Moment:
+        """The report that its condition Ready is False because it shuts down."""
+        reason = ("KubeletNotReady", "node is shutting down")
+        return moments.condition_reported(self, "Ready", "False", *reason)
+
+    def taint(self, key: str, effect: str = "NoExecute") -> Taint:
         """Return one of its taints."""
         return Taint(self, key, effect)
 
@@ -518,6 +549,24 @@ class Lab:
         entry = abort_of(self.history())
         if entry is not None:
             raise Aborted(str(entry.data["reason"]))
+
+    def wait_until_lost(self, node: Node, fault: Injection) -> None:
+        """Wait until Ready of a node that a fault cut off is Unknown."""
+        self.wait_for(node.unknown.after(fault.injected_at, detection_from_fault()))
+
+    def wait_until_ready(self, node: Node, fault: Injection) -> None:
+        """Wait until a node is Ready again after a fault."""
+        self.wait_for(node.ready.after(fault.healing_at, recovery()))
+
+    def wait_for_required(self, moment: Moment, *, within_s: float, after: Moment) -> None:
+        """Wait for a moment and require it, although no claim promises it. Raises Problem."""
+        self.wait_for(moment.after(after, within_s))
+        self.require(moment, within_s=within_s, after=after)
+
+    def start(self, pods: Workload, *, on: str, within_s: float) -> None:
+        """Create a workload, and wait until a pod of it runs on a node."""
+        self.run(pods.make)
+        self.wait_for(pods.running_on(on).after(pods.make.begun, within_s))
 
     def wait_until_quiet(self, event: Moment) -> None:
         """Wait until an event has not occurred for `clear_s`, which is more than any slack.
