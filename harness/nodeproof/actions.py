@@ -958,6 +958,17 @@ def bound_pod(*, to: str, tolerations: Sequence[Mapping[str, Json]] = ()) -> Act
     )
 
 
+def create_pod(pod: Pod, *, finalizers: Sequence[str] = (), **fields: Json) -> Action[Observation]:
+    """Create a pod of this name on its node, without the scheduler, and observe the answer.
+
+    It does nothing, unless `fields` of its spec give other containers.
+    """
+    (main,) = pod_spec({})["containers"]
+    metadata = {"name": pod.name, **({"finalizers": list(finalizers)} if finalizers else {})}
+    spec = {"nodeName": pod.node, "containers": [main], **fields}
+    return send_request("POST", pods(pod.namespace), {"metadata": metadata, "spec": spec})
+
+
 CAST_GRACE_S = 7
 """Grace period (s) of the pod `patient` of a cast."""
 _SYSTEM_NAMESPACE = "kube-system"

@@ -274,6 +274,12 @@ def metric(component: str, name: str, **labels: str) -> Probe:
     return Probe(f"{name}{{{selector}}}", component, read)
 
 
+def forced_detaches(reason: str) -> Probe:
+    """Return a probe of how many volumes the controller manager detached by force, for a reason."""
+    name = "attach_detach_controller_attachdetach_controller_forced_detaches"
+    return metric("kube-controller-manager", name, reason=reason)
+
+
 @with_effect("reads")
 def resource_metric(node: str, name: str, **labels: str) -> Probe:
     """Return a probe of the sum of a metric's samples with these labels at a kubelet's /metrics/resource.

@@ -1,17 +1,7 @@
 """Nodes whose kubelet is stopped while everything else runs."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import (
-    STATIC_PODS,
-    UNREACHABLE,
-    Pod,
-    Witness,
-    Workload,
-    mirror_pod,
-    preferring,
-    tolerates,
-    workload,
-)
+from nodeproof.scenario.kubernetes import STATIC_PODS, UNREACHABLE, Pod, Witness, mirror_pod, tolerates
 from nodeproof.scenario.types import Moment
 
 CONTAINER_START_S, TOLERATION_S = 120.0, 3600
@@ -23,7 +13,10 @@ LONGER = windows.formula("negative", "T + 5", "-2slack", "T + 5")
 def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim: Expectations) -> None:
     """All containers continue to run, also those of deleted pods, as no kubelet ends them."""
     node, static = lab.target, mirror_pod(lab.target)
-    daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
+    daemons, deployment = (
+        actions.workload("DaemonSet"),
+        actions.workload("Deployment", **actions.preferring(node)),
+    )
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
@@ -55,7 +48,12 @@ def require_start(lab: Lab, event: Moment, after: Moment) -> None:
 
 
 def expect_eviction(
-    claim: Expectations, unreachable: Moment, evicted: Workload, static: Pod, tolerant: Pod, daemons: Workload
+    claim: Expectations,
+    unreachable: Moment,
+    evicted: actions.Workload,
+    static: Pod,
+    tolerant: Pod,
+    daemons: actions.Workload,
 ) -> None:
     """Expect the eviction of pods by the default toleration, but not of those that tolerate the taint."""
     static_pods_stay, all_pods = claim("eviction.static-pods-stay"), claim("eviction.all-pods")

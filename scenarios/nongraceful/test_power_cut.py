@@ -5,44 +5,31 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import (
-    OUT_OF_SERVICE,
-    POD_COLLECTOR,
-    PRESENT,
-    UNREACHABLE,
-    Node,
-    Pod,
-    Workload,
-    preferring,
-    tolerates,
-    workload,
-)
-from nodeproof.scenario.sources import Audit, audit
+from nodeproof.scenario.kubernetes import OUT_OF_SERVICE, POD_COLLECTOR, UNREACHABLE, Node, Pod, tolerates
+from nodeproof.scenario.sources import audit
 from nodeproof.scenario.types import Check, Injection, Moment, Observation
 
 MANAGER, GATE = "kube-controller-manager", "NodeOutOfServiceVolumeDetach"
-REMOVAL_METRICS = "pod_gc_collector_force_delete_pods_total", "pod_gc_collector_force_delete_pod_errors_total"
-"""Attempts, and failed attempts."""
 REMOVED_PODS = 6
 """Four bare pods, one of the StatefulSet and one of the DaemonSet."""
-ANY_VALUE = "of-no-meaning"
-"""The value of a taint is not significant; NoExecute has the one of the documentation."""
 OTHER_KEYS = ("kubernetes.io/out-of-service", "node.kubernetes.io/outofservice")
 """Valid keys that mean nothing."""
-POD_GC_PASS_S = windows.POD_GC_S + 2.0
-FOREVER = windows.absence(2 * windows.POD_GC_S)
+POD_GC_PASS_S, STARTS_S = windows.POD_GC_S + 2.0, 60.0
+FOREVER_S = 2 * windows.POD_GC_S
 DELETED_AFTER_TAINT_S = 12
 """Longer than the time from the first deletions to the taint, so that one deletion comes after it."""
 BOTH_NODES_LOST = windows.formula("within", "G + 3P + 2/E + 2", "0", "G + 3P + 2/E + 2 + slack")
 """For two nodes of a zone, one after the other."""
-STARTS = windows.up_to(60.0)
 
 
 @needs(nodes=3, faulted=2, features=("power",), duration_s="3G + 55")
 def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expectations) -> None:
     """One of two nodes gets the taint, with NoSchedule first; the other one does not."""
     pods = pods_on(lab, *lab.targets)
-    ordinal, removals = pods.stuck_ordinals[0], removals_by_the_collector(pods.evicted)
+    node, other, ordinal = pods.node, pods.other, pods.stuck_ordinals[0]
+    evicted = {"namespace": pods.evicted.namespace, "name": pods.evicted.name}
+    removals = audit(verb="delete", resource="pods", user=POD_COLLECTOR, **evicted)
+    no_schedule, no_execute = (node.taint(OUT_OF_SERVICE, f"No{verb}") for verb in ("Schedule", "Execute"))
 
     with lab.record(status_of=ordinal):
         make_workloads(lab, pods)
@@ -51,39 +38,31 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
         # The power comes back before the taints go.
         with ExitStack() as taints:
             with (
-                lab.inject(faults.power_off(pods.other)) as other_fault,
-                lab.inject(faults.power_off(pods.node)) as fault,
+                lab.inject(faults.power_off(other)) as other_fault,
+                lab.inject(faults.power_off(node)) as fault,
             ):
                 wait_until_lost(lab, pods, other_fault, fault)
-                taint_fault = add_taint(lab, taints, pods.node, OUT_OF_SERVICE)
+                taint_fault = add_taint(lab, taints, node, OUT_OF_SERVICE)
                 for key in OTHER_KEYS:
-                    add_taint(lab, taints, pods.other, key)
+                    add_taint(lab, taints, other, key)
                 expect_removal_of_terminating_pods(claim, pods, lab.toleration_s + DELETED_AFTER_TAINT_S)
-                taints.enter_context(
-                    lab.inject(faults.taint(pods.node, OUT_OF_SERVICE, "NoExecute", "nodeshutdown"))
-                )
-                lab.run(
-                    actions.send_request("DELETE", f"/api/v1/namespaces/nodeproof/pods/{pods.deleted.name}")
-                )
+                taint = faults.taint(node, OUT_OF_SERVICE, "NoExecute", "nodeshutdown")
+                taints.enter_context(lab.inject(taint))
+                lab.run(actions.send_request("DELETE", pods.deleted.path))
                 expect_eviction_without_toleration(claim, pods)
                 expect_stuck_pods(claim, pods, lab.toleration_s)
                 after = counters_of_the_collector(lab, pods.evicted)
-            for node, power in ((pods.node, fault), (pods.other, other_fault)):
-                lab.wait_until_ready(node, power)
+            lab.wait_until_ready(node, fault)
+            lab.wait_until_ready(other, other_fault)
             expect_replacement_when_the_node_returns(claim, ordinal, other_fault)
-            pod = expect_taints_to_stay(lab, claim, pods.node)
-        removed = moments.all_of(
-            *(pods.node.taint(OUT_OF_SERVICE, effect).removed for effect in ("NoSchedule", "NoExecute"))
-        )
+            pod = expect_taints_to_stay(lab, claim, node)
+        removed = moments.all_of(no_schedule.removed, no_execute.removed)
         claim("out-of-service.manual-removal").expect(pod.bound, within=windows.BIND_S, after=removed)
         lab.collect(removals)
 
     claim("out-of-service.manual-removal").expect_later(taint_fault.lasted)
-    claim("non-graceful.statefulset-stuck").expect_later(
-        checks.shown_throughout(
-            probes.STATUS, ordinal.name, "Terminating", ordinal.deletion, other_fault.healing_at
-        )
-    )
+    terminating = (ordinal.name, "Terminating", ordinal.deletion, other_fault.healing_at)
+    claim("non-graceful.statefulset-stuck").expect_later(checks.shown_throughout(probes.STATUS, *terminating))
     claim("out-of-service.force-deletes").expect_later(checks.counted(removals.request, 1, 1, **fault.span))
     claim("out-of-service.metric").expect_later(grew_by_the_removed_pods(before, after))
 
@@ -111,42 +90,43 @@ class Pods:
     tolerant: Pod
     deleted: Pod
     stuck: Pod
-    daemons: Workload
-    stateful: Workload
-    stuck_stateful: Workload
+    daemons: actions.Workload
+    stateful: actions.Workload
+    stuck_stateful: actions.Workload
 
     @property
     def ordinal(self) -> Pod:
-        return pod_of_set(self.stateful, 0, self.node)
+        return Pod(self.stateful.namespace, f"{self.stateful.name}-0", self.node)
 
     @property
     def stuck_ordinals(self) -> Sequence[Pod]:
-        return [pod_of_set(self.stuck_stateful, number, self.other) for number in range(2)]
+        pods = self.stuck_stateful
+        return [Pod(pods.namespace, f"{pods.name}-{number}", self.other) for number in range(2)]
 
 
 def pods_on(lab: Lab, node: Node, other: Node) -> Pods:
     tolerated_s = lab.toleration_s
-    evicted, stuck = (
-        lab.run(actions.run_pod(on=name, tolerates_unreachable_s=tolerated_s)) for name in (node, other)
-    )
+    evicted = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s))
+    stuck = lab.run(actions.run_pod(on=other, tolerates_unreachable_s=tolerated_s))
     late_pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=tolerated_s + DELETED_AFTER_TAINT_S))
     unreachable_tolerant = lab.run(actions.run_pod(on=node, tolerations=[tolerates(UNREACHABLE)]))
     both = [tolerates(UNREACHABLE), tolerates(OUT_OF_SERVICE)]
     tolerant, deleted = (lab.run(actions.run_pod(on=node, tolerations=both)) for _ in range(2))
     for_a_while = [tolerates(UNREACHABLE, tolerated_s)]
-    stateful = workload("StatefulSet", **preferring(node), tolerations=for_a_while)
-    stuck_stateful = workload("StatefulSet", replicas=2, **preferring(other), tolerations=for_a_while)
+    stateful = actions.workload("StatefulSet", **actions.preferring(node), tolerations=for_a_while)
+    stuck_stateful = actions.workload(
+        "StatefulSet", replicas=2, **actions.preferring(other), tolerations=for_a_while
+    )
     bare = (evicted, late_pod, unreachable_tolerant, tolerant, deleted, stuck)
-    return Pods(node, other, *bare, workload("DaemonSet"), stateful, stuck_stateful)
+    return Pods(node, other, *bare, actions.workload("DaemonSet"), stateful, stuck_stateful)
 
 
 def make_workloads(lab: Lab, pods: Pods) -> None:
-    """Make each workload, and wait for its pods on the node."""
-    nodes = ((pods.daemons, pods.node), (pods.stateful, pods.node), (pods.stuck_stateful, pods.other))
-    for load, node in nodes:
-        lab.run(load.make)
-        lab.wait_for(load.running_on(node).after(load.make.begun, STARTS))
-    lab.wait_for(pods.stuck_ordinals[1].running.after(pods.stuck_stateful.make.begun, STARTS))
+    """Make each actions.workload, and wait for its pods on the node."""
+    lab.start(pods.daemons, on=pods.node, within_s=STARTS_S)
+    lab.start(pods.stateful, on=pods.node, within_s=STARTS_S)
+    lab.start(pods.stuck_stateful, on=pods.other, within_s=STARTS_S)
+    lab.wait_for(pods.stuck_ordinals[1].running.after(pods.stuck_stateful.make.begun, STARTS_S))
 
 
 def expect_no_gate(lab: Lab, claim: Expectations) -> None:
@@ -169,8 +149,8 @@ def wait_until_lost(lab: Lab, pods: Pods, other_fault: Injection, fault: Injecti
 
 
 def add_taint(lab: Lab, taints: ExitStack, node: Node, key: str) -> Injection:
-    """Add a taint until the stack is closed."""
-    return taints.enter_context(lab.inject(faults.taint(node, key, "NoSchedule", ANY_VALUE)))
+    """Add a taint until the stack is closed; its value means nothing."""
+    return taints.enter_context(lab.inject(faults.taint(node, key, "NoSchedule", "of-no-meaning")))
 
 
 def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: int) -> None:
@@ -180,27 +160,24 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
     """
     force_deletes, effect = claim("out-of-service.force-deletes"), claim("out-of-service.effect-noschedule")
     out_of_service = pods.node.taint(OUT_OF_SERVICE, "NoSchedule").added
-    failed, unreachable = (
-        pods.evicted.became({"status": {"phase": "Failed"}}),
-        pods.node.taint(UNREACHABLE).added,
+    evicted, late, ordinal, removal_window = (
+        pods.evicted,
+        pods.late_pod,
+        pods.ordinal,
+        windows.pod_gc_removal(),
     )
 
-    removal = force_deletes.expect(
-        pods.evicted.removal, within=windows.pod_gc_removal(), after=out_of_service
-    )
-    claim("out-of-service.gate").expect_later(removal)
-    claim("out-of-service.key-spelling").expect_later(removal)
-    effect.expect_later(removal)
-    force_deletes.expect(pods.ordinal.removal, within=windows.pod_gc_removal(), after=out_of_service)
-    force_deletes.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)
-    force_deletes.expect(pods.evicted.removal, within=windows.afterwards(5), after=failed)
-    force_deletes.expect(pods.ordinal.replacement, within=5.0, after=pods.ordinal.removal)
-    effect.expect(pods.late_pod.deletion, within=windows.toleration(due_s), after=unreachable)
-    effect.expect(
-        pods.late_pod.removal,
-        within=windows.pod_gc_removal(),
-        after=moments.all_of(deletion_request(pods.late_pod), out_of_service),
-    )
+    removal = force_deletes.expect(evicted.removal, within=removal_window, after=out_of_service)
+    for expectation in (claim("out-of-service.gate"), claim("out-of-service.key-spelling"), effect):
+        expectation.expect_later(removal)
+    force_deletes.expect(ordinal.removal, within=removal_window, after=out_of_service)
+    force_deletes.expect(evicted.failed, within=removal_window, after=out_of_service)
+    force_deletes.expect(evicted.removal, within=windows.afterwards(5), after=evicted.failed)
+    force_deletes.expect(ordinal.replacement, within=5.0, after=ordinal.removal)
+    unreachable = pods.node.taint(UNREACHABLE).added
+    effect.expect(late.deletion, within=windows.toleration(due_s), after=unreachable)
+    both = moments.all_of(deletion_request(late), out_of_service)
+    effect.expect(late.removal, within=removal_window, after=both)
     for deletion in (pods.unreachable_tolerant.deletion, pods.daemons.deletion):
         absence = effect.never(deletion, throughout=POD_GC_PASS_S, after=out_of_service)
         claim("out-of-service.needs-terminating").expect_later(absence)
@@ -209,34 +186,33 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
 def expect_eviction_without_toleration(claim: Expectations, pods: Pods) -> None:
     """Expect that NoExecute evicts and removes pods, and removes one that tolerates it once it is deleted."""
     effect, toleration = claim("out-of-service.effect-noexecute"), claim("out-of-service.toleration")
-    out_of_service, at_once = pods.node.taint(OUT_OF_SERVICE).added, windows.up_to(2.0)
-    failed = pods.daemons.pod_written(status={"phase": "Failed"})
+    out_of_service, removal_window = pods.node.taint(OUT_OF_SERVICE).added, windows.pod_gc_removal()
+    evicted, daemons, deleted = pods.unreachable_tolerant, pods.daemons, pods.deleted
 
-    effect.expect(pods.unreachable_tolerant.deletion, within=at_once, after=out_of_service)
-    effect.expect(pods.unreachable_tolerant.removal, within=windows.pod_gc_removal(), after=out_of_service)
-    effect.expect(pods.daemons.deletion, within=at_once, after=out_of_service)
-    effect.expect(failed, within=windows.pod_gc_removal(), after=out_of_service)
+    effect.expect(evicted.deletion, within=2.0, after=out_of_service)
+    effect.expect(evicted.removal, within=removal_window, after=out_of_service)
+    effect.expect(daemons.deletion, within=2.0, after=out_of_service)
+    failed = daemons.pod_written(status={"phase": "Failed"})
+    effect.expect(failed, within=removal_window, after=out_of_service)
     a_pass = windows.absence_including_anchor(POD_GC_PASS_S)
     toleration.never(pods.tolerant.deletion, throughout=a_pass, after=out_of_service)
-    toleration.expect(
-        pods.deleted.removal, within=windows.pod_gc_removal(), after=deletion_request(pods.deleted)
-    )
+    toleration.expect(deleted.removal, within=removal_window, after=deletion_request(deleted))
 
 
 def expect_stuck_pods(claim: Expectations, pods: Pods, tolerated_s: int) -> None:
     """Expect that pods of the other node are terminating forever, and are not replaced."""
-    unreachable = pods.other.taint(UNREACHABLE).added
-    toleration = windows.toleration(tolerated_s)
+    unreachable, toleration = pods.other.taint(UNREACHABLE).added, windows.toleration(tolerated_s)
+    set_stuck, never_returns = claim("non-graceful.statefulset-stuck"), claim("non-graceful.never-returns")
     for pod in pods.stuck_ordinals:
-        claim("non-graceful.statefulset-stuck").expect(pod.deletion, within=toleration, after=unreachable)
+        set_stuck.expect(pod.deletion, within=toleration, after=unreachable)
         for moment in (pod.removal, moments.created("pods", pod.name, pod.namespace)):
-            claim("non-graceful.statefulset-stuck").never(moment, throughout=FOREVER, after=pod.deletion)
-    pod = pods.stuck
-    claim("non-graceful.never-returns").expect(pod.deletion, within=toleration, after=unreachable)
-    claim("non-graceful.never-returns").never(pod.removal, throughout=FOREVER, after=pod.deletion)
+            set_stuck.never(moment, throughout=FOREVER_S, after=pod.deletion)
+    pod, spelling = pods.stuck, claim("out-of-service.key-spelling")
+    never_returns.expect(pod.deletion, within=toleration, after=unreachable)
+    never_returns.never(pod.removal, throughout=FOREVER_S, after=pod.deletion)
     for key in OTHER_KEYS:
-        begin = moments.all_of(deletion_request(pod), pods.other.taint(key, "NoSchedule").added)
-        claim("out-of-service.key-spelling").never(pod.removal, throughout=POD_GC_PASS_S, after=begin)
+        both = moments.all_of(deletion_request(pod), pods.other.taint(key, "NoSchedule").added)
+        spelling.never(pod.removal, throughout=POD_GC_PASS_S, after=both)
 
 
 def expect_replacement_when_the_node_returns(claim: Expectations, pod: Pod, fault: Injection) -> None:
@@ -244,27 +220,28 @@ def expect_replacement_when_the_node_returns(claim: Expectations, pod: Pod, faul
     node_returns.expect(pod.removal, within=windows.recovery(), after=fault.healing_at)
     node_returns.expect(successor, within=5.0, after=pod.removal)
     started = moments.first_after(pod.running, after=successor)
-    node_returns.expect(started, within=STARTS, after=successor)
+    node_returns.expect(started, within=STARTS_S, after=successor)
 
 
 def expect_taints_to_stay(lab: Lab, claim: Expectations, node: Node) -> Pod:
     """Expect that a Ready node keeps the taints, and return a pod that waits for their removal."""
-    manual_removal, absence_window = claim("out-of-service.manual-removal"), windows.absence(lab.quiet_s)
-    for effect in ("NoSchedule", "NoExecute"):
+    manual_removal, effects = claim("out-of-service.manual-removal"), ("NoSchedule", "NoExecute")
+    for effect in effects:
         lab.wait_for(moments.untainted(node, effect).after(node.ready, windows.monitor_pass()))
     pod = lab.run(actions.pending_pod(only_on=node))
     manual_removal.expect(pod.unschedulable, within=5, after=pod.created)
-    manual_removal.never(pod.bound, throughout=absence_window, after=pod.created)
-    for effect in ("NoSchedule", "NoExecute"):
+    manual_removal.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
+    for effect in effects:
         removal = node.taint(OUT_OF_SERVICE, effect).removed
-        manual_removal.never(removal, throughout=absence_window, after=node.ready)
+        manual_removal.never(removal, throughout=lab.quiet_s, after=node.ready)
     return pod
 
 
 def counters_of_the_collector(lab: Lab, pod: Pod) -> Sequence[Observation]:
     """Observe how many pods of the namespace it tried to remove, and how often that failed."""
     labels = {"namespace": pod.namespace, "reason": "out-of-service"}
-    return [lab.observe(probes.metric(MANAGER, name, **labels)) for name in REMOVAL_METRICS]
+    names = (f"pod_gc_collector_force_delete_pod{what}_total" for what in ("s", "_errors"))
+    return [lab.observe(probes.metric(MANAGER, name, **labels)) for name in names]
 
 
 def grew_by_the_removed_pods(before: Sequence[Observation], after: Sequence[Observation]) -> Check:
@@ -273,14 +250,6 @@ def grew_by_the_removed_pods(before: Sequence[Observation], after: Sequence[Obse
     return checks.grew(before[0], after[0], count, count)
 
 
-def removals_by_the_collector(pod: Pod) -> Audit:
-    return audit(verb="delete", resource="pods", namespace=pod.namespace, name=pod.name, user=POD_COLLECTOR)
-
-
-def pod_of_set(pods: Workload, number: int, node: Node) -> Pod:
-    return Pod(pods.namespace, f"{pods.name}-{number}", node)
-
-
 def deletion_request(pod: Pod) -> Moment:
     """Match the request to delete a pod that remains."""
-    return pod.became({"metadata": {"deletionTimestamp": PRESENT}})
+    return pod.became({"metadata": {"deletionTimestamp": {"$present": True}}})

@@ -4,17 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import (
-    NOT_READY,
-    PRESENT,
-    UNREACHABLE,
-    Cast,
-    Pod,
-    Workload,
-    preferring,
-    tolerates,
-    workload,
-)
+from nodeproof.scenario.kubernetes import NOT_READY, PRESENT, UNREACHABLE, Cast, Pod, Workload, tolerates
 from nodeproof.scenario.types import Injection
 
 HOSTNAME, SELECTED = "kubernetes.io/hostname", "selected"
@@ -68,9 +58,9 @@ def test_rebooted_node_runs_pods_that_still_fit(lab: Lab, claim: Expectations) -
 
 
 def run_pods(lab: Lab) -> Pods:
-    node, daemons, tolerated_s = lab.target, workload("DaemonSet"), lab.toleration_s
+    node, daemons, tolerated_s = lab.target, actions.workload("DaemonSet"), lab.toleration_s
     tolerations = [tolerates(key, tolerated_s) for key in (UNREACHABLE, NOT_READY)]
-    deployment = workload("Deployment", **preferring(node), tolerations=tolerations)
+    deployment = actions.workload("Deployment", **actions.preferring(node), tolerations=tolerations)
     lab.run(actions.label_node(node, SELECTED, "yes"))
     for pods in (daemons, deployment):
         lab.run(pods.make)

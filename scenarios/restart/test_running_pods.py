@@ -1,26 +1,23 @@
 """Pods of a node while its kubelet restarts: running, deleted and new ones, and one that no longer fits."""
 
-import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import PRESENT, STATIC_PODS, Cast, Pod, Workload, mirror_pod, workload
+from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, PRESENT, STATIC_PODS, Cast, Pod, mirror_pod, unique
 from nodeproof.scenario.types import Injection, Moment
 
-HOSTNAME, SELECTED = "kubernetes.io/hostname", "selected"
-PODS, FINALIZER = "/api/v1/namespaces/nodeproof/pods", "nodeproof.dev/held"
-STARTS = windows.up_to(60.0)
-RESTARTS = windows.up_to(30.0)
+SELECTED, STARTS_S = "selected", 60.0
+RESTARTS_S = 30.0
 """Longest time from the start of a kubelet until it has synchronized its pods."""
-OLD_ENOUGH = windows.absence(12.0)
+OLD_ENOUGH_S = 12.0
 """A kubelet that starts takes no container for one that ran before if it is younger than 10 s.
 
 Source: kubeletRestartGracePeriod in pkg/kubelet/prober/prober_manager.go; a start has whole seconds.
 """
 UNCHANGED = windows.absence_including_anchor(35.0)
-"""From the start of the kubelet: longer than `RESTARTS`, in which it must have synchronized its pods."""
+"""From the start of the kubelet: longer than `RESTARTS_S`, in which it must have synchronized its pods."""
 PROBED = {
     "name": "main",
     "image": "nodeproof.local/busybox:1",
@@ -28,9 +25,6 @@ PROBED = {
     "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 10},
 }
 """A kubelet that has just started waits for a random part of the period before it probes."""
-NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-EXITED = {"status": {"containerStatuses": [{"state": {"terminated": PRESENT}}]}}
-RUNS = {"status": {"containerStatuses": [{"state": {"running": PRESENT}}]}}
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Pods:
     static: Pod
     cast: Cast
     daemon: Pod
-    probed: Workload
+    probed: actions.Workload
     selected: Pod
     ended: Pod
 
@@ -63,6 +57,10 @@ class Pods:
 def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectations) -> None:
     node, static, withdrawn = lab.target, mirror_pod(lab.target), mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
+    reboot_event, rebooted = (
+        claim("naming.reboot-event"),
+        moments.event_reported("Rebooted", "Node", node, ""),
+    )
 
     with (
         lab.record(extra_resources=("endpointslices",)),
@@ -72,68 +70,53 @@ def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectatio
         manifest.enter_context(lab.inject(faults.static_pod(withdrawn)))
         with lab.inject(with_static_pods) as settings:
             for mirror in (static, withdrawn):
-                lab.wait_for(mirror.running.after(settings.requested_at, STARTS))
+                lab.wait_for(mirror.running.after(settings.requested_at, STARTS_S))
             pods = run_pods(lab, static)
-            lab.wait_for(node.unknown.never_after(pods.ended.deletion, OLD_ENOUGH))
+            lab.wait_for(node.unknown.never_after(pods.ended.deletion, OLD_ENOUGH_S))
             with lab.inject(faults.unit_down(node)) as fault:
                 manifest.close()
-                new = change_desired_state(lab, pods)
+                lab.run(actions.unlabel_node(node, SELECTED))
+                lab.run(actions.send_request("DELETE", pods.cast.patient.path))
+                new = lab.run(actions.pending_pod(only_on=node))
+                lab.wait_for(new.bound.after(new.created, windows.BIND_S))
             expect_desired_state(claim, pods, new, withdrawn, fault)
             expect_second_admission(claim, pods, fault)
             expect_same_containers(claim, pods, fault)
             expect_same_readiness(claim, pods, fault)
-            rebooted = moments.event_reported("Rebooted", "Node", node, "")
-            claim("naming.reboot-event").never(rebooted, throughout=UNCHANGED, after=fault.healing_at)
+            reboot_event.never(rebooted, throughout=UNCHANGED, after=fault.healing_at)
             back = moments.first_after(node.lease_renewal, after=fault.healing_at)
-            claim("naming.reboot-event").expect_later(back.after(fault.healing_at, RESTARTS))
-            release(lab, pods.ended)
+            reboot_event.expect_later(back, within=RESTARTS_S, after=fault.healing_at)
+            lab.run(actions.send_request("PATCH", pods.ended.path, {"metadata": {"finalizers": None}}))
 
 
 def run_pods(lab: Lab, static: Pod) -> Pods:
     """Run the pods, and wait until the Service of one has an endpoint."""
-    node, daemons = lab.target, workload("DaemonSet")
-    probed = workload("Deployment", nodeSelector={HOSTNAME: node}, containers=[PROBED])
+    node, daemons = lab.target, actions.workload("DaemonSet")
+    probed = actions.workload("Deployment", nodeSelector={HOSTNAME_LABEL: node}, containers=[PROBED])
     lab.run(actions.label_node(node, SELECTED, "yes"))
     for pods in (daemons, probed):
-        lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, STARTS))
+        lab.start(pods, on=node, within_s=STARTS_S)
     lab.run(actions.service(probed))
-    selector = {HOSTNAME: node, **actions.labels_of(SELECTED, "yes")}
+    selector = {HOSTNAME_LABEL: node, **actions.labels_of(SELECTED, "yes")}
     selected = lab.run(actions.pending_pod(only_on=node, nodeSelector=selector))
-    lab.wait_for(selected.running.after(selected.created, STARTS))
+    lab.wait_for(selected.running.after(selected.created, STARTS_S))
     cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0]))
     ended = end_pod(lab)
     ready = slice_written(probed, endpoints=[{"conditions": {"ready": True}}])
-    lab.wait_for(ready.after(probed.make.begun, STARTS))
+    lab.wait_for(ready.after(probed.make.begun, STARTS_S))
     lab.wait_until_quiet(slice_written(probed))
     return Pods(static, cast, lab.run(actions.pod_of(daemons, on=node)), probed, selected, ended)
 
 
 def end_pod(lab: Lab) -> Pod:
     """Run a pod with a finalizer, delete it, and wait until its container has ended."""
-    pod = Pod("nodeproof", f"held-{uuid.uuid4().hex[:8]}", lab.target)
-    container = {"name": "main", "image": "nodeproof.local/pause:1"}
-    spec = {"nodeName": lab.target, "containers": [container], "terminationGracePeriodSeconds": 1}
-    metadata = {"name": pod.name, "finalizers": [FINALIZER]}
-    lab.run(actions.send_request("POST", PODS, {"metadata": metadata, "spec": spec}))
-    lab.wait_for(pod.running.after(pod.created, STARTS))
-    lab.run(actions.send_request("DELETE", f"{PODS}/{pod.name}"))
-    lab.wait_for(pod.became(EXITED).after(pod.deletion, STARTS))
+    pod = Pod("nodeproof", unique("held"), lab.target)
+    lab.run(actions.create_pod(pod, finalizers=["nodeproof.dev/held"], terminationGracePeriodSeconds=1))
+    lab.wait_for(pod.running.after(pod.created, STARTS_S))
+    lab.run(actions.send_request("DELETE", pod.path))
+    ended = pod.became({"status": {"containerStatuses": [{"state": {"terminated": PRESENT}}]}})
+    lab.wait_for(ended.after(pod.deletion, STARTS_S))
     return pod
-
-
-def release(lab: Lab, pod: Pod) -> None:
-    lab.run(actions.send_request("PATCH", f"{PODS}/{pod.name}", {"metadata": {"finalizers": None}}))
-
-
-def change_desired_state(lab: Lab, pods: Pods) -> Pod:
-    """Delete a pod, make another one, which is returned, and remove a label from the node."""
-    without_label = {"metadata": {"labels": dict.fromkeys(actions.labels_of(SELECTED, "yes"))}}
-    lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{lab.target}", without_label))
-    lab.run(actions.send_request("DELETE", f"{PODS}/{pods.cast.patient.name}"))
-    new = lab.run(actions.pending_pod(only_on=lab.target))
-    lab.wait_for(new.bound.after(new.created, windows.BIND_S))
-    return new
 
 
 def expect_desired_state(claim: Expectations, pods: Pods, new: Pod, withdrawn: Pod, fault: Injection) -> None:
@@ -142,10 +125,11 @@ def expect_desired_state(claim: Expectations, pods: Pods, new: Pod, withdrawn: P
     The static pod `withdrawn`, whose file was removed, leaves no mirror pod.
     """
     reconciled = claim("kubelet-restart.desired-state")
-    reconciled.expect(new.running, within=RESTARTS, after=fault.healing_at)
+    reconciled.expect(new.running, within=RESTARTS_S, after=fault.healing_at)
     for pod in (pods.cast.patient, withdrawn):
-        reconciled.expect(pod.removal, within=RESTARTS, after=fault.healing_at)
-    reconciled.never(pods.ended.became(RUNS), throughout=UNCHANGED, after=fault.healing_at)
+        reconciled.expect(pod.removal, within=RESTARTS_S, after=fault.healing_at)
+    runs = pods.ended.became({"status": {"containerStatuses": [{"state": {"running": PRESENT}}]}})
+    reconciled.never(runs, throughout=UNCHANGED, after=fault.healing_at)
 
 
 def expect_second_admission(claim: Expectations, pods: Pods, fault: Injection) -> None:
@@ -157,7 +141,7 @@ def expect_second_admission(claim: Expectations, pods: Pods, fault: Injection) -
     rejection = moments.event_reported("NodeAffinity", "Pod", name, "Predicate NodeAffinity failed")
     end = pods.selected.became({"status": {"phase": {"$in": ["Failed", "Succeeded"]}}})
     for moment in (rejection, end):
-        admission.expect(moment, within=RESTARTS, after=fault.healing_at)
+        admission.expect(moment, within=RESTARTS_S, after=fault.healing_at)
     for pod in (*pods.unchanged, pods.cast.system):
         failed = pod.became({"status": {"phase": {"$not": "Running"}}})
         admission.never(failed, throughout=UNCHANGED, after=fault.healing_at)
@@ -174,12 +158,12 @@ def expect_same_containers(claim: Expectations, pods: Pods, fault: Injection) ->
 def expect_same_readiness(claim: Expectations, pods: Pods, fault: Injection) -> None:
     """Expect that every pod stays ready, and that no EndpointSlice changes."""
     readiness = claim("kubelet-restart.readiness-preserved")
-    unready = pods.probed.pod_written(**NOT_READY)
-    for moment in (unready, slice_written(pods.probed), *(pod.became(NOT_READY) for pod in pods.unchanged)):
+    unready = pods.probed.pod_written(status={"conditions": [{"type": "Ready", "status": "False"}]})
+    for moment in (unready, slice_written(pods.probed), *(pod.unready for pod in pods.unchanged)):
         readiness.never(moment, throughout=UNCHANGED, after=fault.healing_at)
 
 
-def slice_written(over: Workload, **pattern: object) -> Moment:
+def slice_written(over: actions.Workload, **pattern: object) -> Moment:
     """Match a write of an EndpointSlice of a workload's Service."""
     labels = {"kubernetes.io/service-name": over.name}
     return moments.written("endpointslices", {"metadata": {"labels": labels}, **pattern})

@@ -203,6 +203,11 @@ def event_reported(reason: str, kind: str, name: str, message: str) -> Shape:
     return Written(Reference("events"), pattern)
 
 
+def attached(attachment: str) -> Moment:
+    """Match the report of a VolumeAttachment that its volume is attached."""
+    return became("volumeattachments", attachment, {"status": {"attached": True}})
+
+
 def detaching(attachment: str) -> Moment:
     """Match the request to delete a VolumeAttachment."""
     return became("volumeattachments", attachment, {"metadata": {"deletionTimestamp": PRESENT}})

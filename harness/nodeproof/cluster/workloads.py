@@ -66,6 +66,11 @@ class Pod:
     node: str
 
     @property
+    def path(self) -> str:
+        """The path of its object."""
+        return pod_path(self.namespace, self.name)
+
+    @property
     def created(self) -> Moment:
         """Its creation while the watch is running; a pod on a LIST is older than the recording."""
         return moments.pod_created(self.namespace, self.name)
