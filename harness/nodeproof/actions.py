@@ -901,15 +901,20 @@ def delete_pod(pod: Pod) -> Action[Observation]:
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
-def refuse(operation: Literal["DELETE", "UPDATE"], pod: Pod, resource: str = "pods") -> Action[str]:
-    """Deny an operation on a pod by an admission policy, and return the name of the policy and its binding.
+def refuse(
+    operation: Literal["DELETE", "UPDATE"], of: Pod | User, resource: str = "pods"
+) -> Action[str]:
+    """Deny an operation on a pod, or of a user, by an admission policy.
+
+    The action returns the name of the policy and its binding.
 
     It takes effect after some seconds, and ends some seconds after the binding is deleted. Both are removed
     when the scenario ends.
     """
     name = _name()
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
-    validation = {"expression": f"request.name != '{pod.name}'", "message": "nodeproof refuses it"}
+    refused = "request.name" if isinstance(of, Pod) else "request.userInfo.username"
+    validation = {"expression": f"{refused} != '{of.name}'", "message": "nodeproof refuses it"}
     specs: Mapping[str, Json] = {
         "validatingadmissionpolicies": {
             "matchConstraints": {"resourceRules": [rule]},
@@ -924,7 +929,7 @@ def refuse(operation: Literal["DELETE", "UPDATE"], pod: Pod, resource: str = "po
             send_request("POST", f"{_ADMISSION}/{kind}", body).do(context)
         return name
 
-    return Action(f"refuse {operation} of {resource} of {pod.name}", do)
+    return Action(f"refuse {operation} of {resource} of {of.name}", do)
 
 
 def pending_pod(

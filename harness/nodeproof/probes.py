@@ -490,6 +490,8 @@ def dbus_property(node: str, service: str, path: str, interface: str, name: str)
 
 
 INHIBITORS = "shutdown inhibitors"
+KUBELET_LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
+"""The line of a kubelet that delays shutdowns."""
 _LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 
 

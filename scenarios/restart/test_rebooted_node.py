@@ -4,17 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import NOT_READY, PRESENT, UNREACHABLE, Cast, Pod, Workload, tolerates
+from nodeproof.scenario.kubernetes import (
+    HOSTNAME_LABEL,
+    NOT_READY,
+    PRESENT,
+    UNREACHABLE,
+    Cast,
+    Pod,
+    tolerates,
+)
 from nodeproof.scenario.types import Injection
 
-HOSTNAME, SELECTED = "kubernetes.io/hostname", "selected"
-STARTS = windows.up_to(60.0)
-REPLACED = windows.up_to(5.0)
-"""Longest time from the deletion of a controller's pod until the scheduler has bound another one."""
+SELECTED, STARTS_S = "selected", 60.0
 FOR_EVER = (tolerates(UNREACHABLE), tolerates(NOT_READY))
 NO_HEARTBEAT = windows.formula("negative", "G - 2", "2", "G")
 """From 2 s on: the last heartbeat before the reset may lie in the slack."""
-RESTARTED = {"restartCount": {"$not": 0}, "state": {"running": PRESENT}, "lastState": {"terminated": PRESENT}}
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Pods:
     daemon: Pod
     selected: Pod
     bare: Pod
-    deployment: Workload
+    deployment: actions.Workload
 
     @property
     def recreated(self) -> Sequence[Pod]:
@@ -50,7 +54,7 @@ def test_rebooted_node_runs_pods_that_still_fit(lab: Lab, claim: Expectations) -
         with lab.inject(faults.reset(node)) as fault:
             lab.wait_until_lost(node, fault)
             expect_replacement(lab, claim, pods)
-            remove_label(lab)
+            lab.run(actions.unlabel_node(node, SELECTED))
         expect_heartbeats(lab, claim, fault)
         expect_recreation(claim, pods, fault)
         expect_second_admission(claim, pods, fault)
@@ -63,34 +67,25 @@ def run_pods(lab: Lab) -> Pods:
     deployment = actions.workload("Deployment", **actions.preferring(node), tolerations=tolerations)
     lab.run(actions.label_node(node, SELECTED, "yes"))
     for pods in (daemons, deployment):
-        lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, STARTS))
-    selector = {HOSTNAME: node, **actions.labels_of(SELECTED, "yes")}
+        lab.start(pods, on=node, within_s=STARTS_S)
+    selector = {HOSTNAME_LABEL: node, **actions.labels_of(SELECTED, "yes")}
     selected = lab.run(actions.pending_pod(only_on=node, nodeSelector=selector, tolerations=FOR_EVER))
-    lab.wait_for(selected.running.after(selected.created, STARTS))
+    lab.wait_for(selected.running.after(selected.created, STARTS_S))
     cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0], tolerations=FOR_EVER))
     bare = lab.run(actions.run_pod(on=node, tolerations=tolerations))
     return Pods(cast, lab.run(actions.pod_of(daemons, on=node)), selected, bare, deployment)
 
 
-def remove_label(lab: Lab) -> None:
-    without_label = {"metadata": {"labels": dict.fromkeys(actions.labels_of(SELECTED, "yes"))}}
-    lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{lab.target}", without_label))
-
-
 def expect_replacement(lab: Lab, claim: Expectations, pods: Pods) -> None:
     """Expect that both pods are deleted once their toleration has ended, and that one is replaced."""
     tainted = lab.target.taint(UNREACHABLE).added
-    elsewhere = {"$not": {"$in": [None, lab.target]}}
-    bound, running = (
-        pods.deployment.pod_written(spec={"nodeName": elsewhere}),
-        pods.deployment.running_on(elsewhere),
-    )
+    deployment, elsewhere = pods.deployment, {"$not": {"$in": [None, lab.target]}}
+    bound = deployment.pod_written(spec={"nodeName": elsewhere})
     toleration, replaced = windows.toleration(lab.toleration_s), claim("reboot.only-managed-replaced")
-    for deletion in (pods.bare.deletion, pods.deployment.deletion):
+    for deletion in (pods.bare.deletion, deployment.deletion):
         replaced.expect(deletion, within=toleration, after=tainted)
-    replaced.expect(bound, within=REPLACED, after=pods.deployment.deletion)
-    replaced.expect(running, within=STARTS, after=bound)
+    replaced.expect(bound, within=5.0, after=deployment.deletion)
+    replaced.expect(deployment.running_on(elsewhere), within=STARTS_S, after=bound)
 
 
 def expect_no_replacement(claim: Expectations, pods: Pods, fault: Injection) -> None:
@@ -114,9 +109,10 @@ def expect_heartbeats(lab: Lab, claim: Expectations, fault: Injection) -> None:
 
 def expect_recreation(claim: Expectations, pods: Pods, fault: Injection) -> None:
     """Expect that the node's own pods run again, in other containers."""
-    recreated = claim("reboot.containers-recreated")
+    recreated, ended = claim("reboot.containers-recreated"), {"lastState": {"terminated": PRESENT}}
+    again = {"restartCount": {"$not": 0}, "state": {"running": PRESENT}, **ended}
     for pod in pods.recreated:
-        runs = pod.became({"status": {"containerStatuses": [RESTARTED]}})
+        runs = pod.became({"status": {"containerStatuses": [again]}})
         all_again = pod.became({"status": {"containerStatuses": {"$not": [{"restartCount": 0}]}}})
         for moment in (runs, all_again):
             recreated.expect(moment, within=windows.recovery(), after=fault.healing_at)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import Node, Pod, Witness
+from nodeproof.scenario.kubernetes import Node, Pod, Witness, shutdown_periods
 from nodeproof.scenario.types import Injection
 
 REGULAR_S, CRITICAL_S = 60, 30
@@ -17,28 +17,23 @@ POWER_OFF_S = 35
 """Longest time from the last pod's end until the machine is off: less than half of the remaining period."""
 STAYS_S = 300
 """The node is NotReady all the time, and no pod is to be evicted for that."""
-STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in ("start", "end"))
-LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
-MARK = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
 def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expectations) -> None:
-    node = lab.target
-    grace_periods = faults.kubelet_settings(
-        node,
-        shutdownGracePeriod=f"{REGULAR_S + CRITICAL_S}s",
-        shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
-    )
+    node, both_phases_s = lab.target, REGULAR_S + CRITICAL_S
+    grace_periods = faults.kubelet_settings(node, **shutdown_periods(both_phases_s, CRITICAL_S))
+    marked, lock = claim("graceful-shutdown.pods-marked"), claim("graceful-shutdown.inhibitor-lock")
+    survive_reboot = claim("shutdown-metrics.survive-reboot")
 
     with lab.record():
         lab.observe(probes.inhibitors(node))
         with lab.inject(grace_periods) as settings:
             with_hook, unresponsive, critical = pods = lab.run(
                 actions.run_witnesses(
-                    Witness(grace_s=GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
-                    Witness(grace_s=GRACE_S, toleration_s=STAYS_S, ignores_sigterm=True),
-                    Witness(grace_s=GRACE_S, toleration_s=STAYS_S, priority_class="system-node-critical"),
+                    Witness(GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
+                    Witness(GRACE_S, toleration_s=STAYS_S, ignores_sigterm=True),
+                    Witness(GRACE_S, toleration_s=STAYS_S, priority_class="system-node-critical"),
                     on=node,
                 )
             )
@@ -48,56 +43,47 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
                 expect_detection(claim, node, fault, pods)
                 expect_phases(claim, with_hook, unresponsive, critical)
                 expect_termination(claim, fault, with_hook, unresponsive)
-                claim("graceful-shutdown.pods-marked").expect(
-                    moments.pod_failed(unresponsive.namespace, unresponsive.name, *MARK),
-                    within=REGULAR_S + CRITICAL_S,
-                    after=fault.requested_at,
-                )
+                mark = unresponsive.ended_by_shutdown
+                marked.expect(mark, within=both_phases_s, after=fault.requested_at)
                 lab.wait_for(moments.machine_ended(node).after(fault.requested_at, 300))
             lab.collect(*pods)
             lab.wait_until_ready(node, fault)
-            start_time, end_time = (lab.observe(probes.metric(node, name)) for name in (STARTED, ENDED))
+            start_time, end_time = (
+                lab.observe(probes.metric(node, f"kubelet_graceful_shutdown_{which}_time_seconds"))
+                for which in ("start", "end")
+            )
 
-    lock = claim("graceful-shutdown.inhibitor-lock")
-    lock.expect_later(checks.not_listed(probes.INHIBITORS, node, LOCK, until=settings.requested_at))
-    lock.expect_later(checks.listed(probes.INHIBITORS, node, LOCK, settings.injected_at, fault.requested_at))
-    survive_reboot = claim("shutdown-metrics.survive-reboot")
+    listed = (probes.INHIBITORS, node, probes.KUBELET_LOCK)
+    lock.expect_later(checks.not_listed(*listed, until=settings.requested_at))
+    lock.expect_later(checks.listed(*listed, settings.injected_at, fault.requested_at))
     survive_reboot.expect_later(checks.grew(clock, start_time, -1, 20))
-    survive_reboot.expect_later(checks.grew(start_time, end_time, HOOK_S, REGULAR_S + CRITICAL_S))
+    survive_reboot.expect_later(checks.grew(start_time, end_time, HOOK_S, both_phases_s))
 
 
 def expect_detection(claim: Expectations, node: Node, fault: Injection, pods: Sequence[Pod]) -> None:
     """Expect the kubelet's event, Ready=False, and the SIGTERM of each pod."""
-    event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
-    not_ready = moments.condition_reported(node, "Ready", "False", "KubeletNotReady", "node is shutting down")
-    detects, both_phases = claim("graceful-shutdown.detects"), windows.up_to(REGULAR_S + CRITICAL_S)
-    detects.expect(event, within=5, after=fault.requested_at)
+    detects, ready_false = claim("graceful-shutdown.detects"), claim("graceful-shutdown.ready-false")
+    detects.expect(node.shutdown_detected, within=5, after=fault.requested_at)
     for pod in pods:
-        detects.expect_later(pod.sigterm, within=both_phases, after=fault.requested_at)
-    claim("graceful-shutdown.ready-false").expect(not_ready, within=5, after=fault.requested_at)
+        detects.expect_later(pod.sigterm, within=REGULAR_S + CRITICAL_S, after=fault.requested_at)
+    ready_false.expect(node.shutting_down, within=5, after=fault.requested_at)
 
 
 def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critical: Pod) -> None:
     """Expect critical pods to be ended after all others, and the machine after them."""
+    two_phases, release = claim("graceful-shutdown.two-phases"), claim("graceful-shutdown.early-release")
     for pod in (with_hook, unresponsive):
-        claim("graceful-shutdown.two-phases").expect_later(
-            critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign
-        )
-    claim("graceful-shutdown.early-release").expect_later(
-        critical.sigterm, within=SOON_S, after=unresponsive.last_sign
-    )
-    claim("graceful-shutdown.early-release").expect_later(
-        moments.machine_ended(critical.node), within=POWER_OFF_S, after=critical.last_sign
-    )
+        two_phases.expect_later(critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign)
+    release.expect_later(critical.sigterm, within=SOON_S, after=unresponsive.last_sign)
+    end = moments.machine_ended(critical.node)
+    release.expect_later(end, within=POWER_OFF_S, after=critical.last_sign)
 
 
 def expect_termination(claim: Expectations, fault: Injection, with_hook: Pod, unresponsive: Pod) -> None:
     """Expect the preStop hook, SIGTERM after it, and SIGKILL at the end of the grace period."""
-    termination = claim("graceful-shutdown.normal-termination")
+    termination, grace_period = claim("graceful-shutdown.normal-termination"), windows.grace_period(GRACE_S)
     hook, hook_end = moments.pre_stop_began(with_hook.name), moments.pre_stop_ended(with_hook.name)
     termination.expect_later(hook, within=REGULAR_S, after=fault.requested_at)
     termination.expect_later(hook_end, within=GRACE_S, after=hook)
     termination.expect_later(with_hook.sigterm, within=windows.afterwards(GRACE_S), after=hook_end)
-    termination.expect_later(
-        unresponsive.last_sign, within=windows.grace_period(GRACE_S), after=unresponsive.sigterm
-    )
+    termination.expect_later(unresponsive.last_sign, within=grace_period, after=unresponsive.sigterm)

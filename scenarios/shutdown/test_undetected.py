@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
 from nodeproof.scenario.kubernetes import Node, Pod, Witness
 from nodeproof.scenario.types import Expectation, Injection
 
 LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 DELAY = (*LOGIN, "InhibitDelayMaxUSec")
-LOCK = "shutdown kubelet Kubelet needs time to handle node shutdown delay"
-LOCKED, NOT_LOCKED = {"$contains": LOCK}, {"$not": {"$contains": LOCK}}
+LOCKED, NOT_LOCKED = {"$contains": probes.KUBELET_LOCK}, {"$not": {"$contains": probes.KUBELET_LOCK}}
 TOLERATION_S = 300
 QUIET_S = 20
 """Longer (s) than a kubelet takes to report a shutdown, and than the longest gap in a witness's messages."""
@@ -84,7 +83,7 @@ def expect_delay(
 
 def expect_no_shutdown(expectation: Expectation, node: Node, fault: Injection, pod: Pod) -> None:
     """Expect that the kubelet notices no shutdown, and that the pod, collected later, continues to run."""
-    event = moments.event_reported("Shutdown", "Node", node, "Shutdown manager detected shutdown event")
+    event = node.shutdown_detected
     for moment in (event, node.not_ready):
         expectation.never(moment, throughout=QUIET_S, after=fault.requested_at)
     expectation.expect_none(pod.sigterm, after=fault.requested_at, until=fault.healing_at)

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import ATTACHER, Witness
+from nodeproof.scenario.kubernetes import ATTACHER, Witness, shutdown_periods
 from nodeproof.scenario.marks import standing
 
 TOTAL_S, CRITICAL_S = 100, 10
@@ -19,11 +19,7 @@ HOLD = "cd /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount && exec sle
 @needs(
     nodes=2, faulted=1, components=(ATTACHER,), features=("systemd", "real-pods", "volumes"), duration_s="150"
 )
-@standing(
-    faults.kubelet_settings,
-    shutdownGracePeriod=f"{TOTAL_S}s",
-    shutdownGracePeriodCriticalPods=f"{CRITICAL_S}s",
-)
+@standing(faults.kubelet_settings, **shutdown_periods(TOTAL_S, CRITICAL_S))
 def test_critical_pods_run_until_volumes_of_others_are_unmounted(lab: Lab, claim: Expectations) -> None:
     """The regular pod ends at once; a process on the machine keeps its volume mounted for a while."""
     node, storage = lab.target, faults.volumes()

@@ -125,6 +125,12 @@ class Pod:
         """The change of its condition Ready to False."""
         return self.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
 
+    @property
+    def ended_by_shutdown(self) -> Moment:
+        """The report of its kubelet that it was ended for the shutdown of its node."""
+        message = "Pod was terminated in response to imminent node shutdown."
+        return moments.pod_failed(self.namespace, self.name, "Terminated", message)
+
     def became(self, pattern: Json) -> Moment:
         """Match the change of its object to one with these fields."""
         return moments.became("pods", self.name, pattern, self.namespace)
@@ -499,6 +505,13 @@ class Witness:
     host_network: bool = False
     memory_mib: int = 0
     pvc: str = ""
+
+
+def unresponsive(priority_class: str = "", grace_s: int = 300) -> Witness:
+    """Return a witness that ignores SIGTERM, and that nothing but a shutdown ends for five minutes."""
+    return Witness(
+        grace_s, ignores_sigterm=True, priority_class=priority_class, toleration_s=300, host_network=True
+    )
 
 
 def file_of(pod: str, boot_id: str) -> str:

@@ -13,7 +13,7 @@ from nodeproof.actions import (
     witness_fields,
     workload,
 )
-from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, mirror_pod, tolerates, unique
+from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, mirror_pod, tolerates, unique, unresponsive
 from nodeproof.model.cluster import (
     NOT_READY,
     OUT_OF_SERVICE,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeproof.entry_points import WithPlugins
 from nodeproof.probes import *
-from nodeproof.probes import INHIBITORS, SWAP_LIMIT, Probe
+from nodeproof.probes import INHIBITORS, KUBELET_LOCK, SWAP_LIMIT, Probe
 from nodeproof.scenario.lab import STATUS
 
 
