@@ -2,7 +2,7 @@
 
 import uuid
 
-from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, needs, probes, windows
 from nodeproof.scenario.kubernetes import PRESENT, Node
 from nodeproof.scenario.types import Moment
 
@@ -39,10 +39,7 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
             no_overlap = {"ranges": 2 * 2**bits, "overlapping": 0}
             claim("cidr.unique").expect_value(lab.observe(probes.overlapping_ranges()), no_overlap)
             lab.run(actions.create_node(late_node))
-            creation, refusal = (
-                late_node.created,
-                moments.event_reported("CIDRNotAvailable", "Node", late_node, ""),
-            )
+            creation, refusal = (late_node.created, late_node.event("CIDRNotAvailable"))
             claim("cidr.exhausted").expect(refusal, within=UP_S, after=creation)
             claim("cidr.exhausted").never(range_report(late_node), throughout=NEVER, after=creation)
             lab.run(actions.kubectl("delete", "node", early_node))

@@ -24,7 +24,7 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
     off, lost = lab.targets
     labels: dict[str, Mapping[str, str]] = {node: lab.labels(node) for node in lab.targets}
     taint, deletion = off.taint(SHUT_DOWN, "NoSchedule"), lost.removed
-    event = moments.event_reported("DeletingNode", "Node", lost, "")
+    event = lost.event("DeletingNode")
     off_missing = actions.set_cloud_answers({off: "gone"})
     both_missing = actions.set_cloud_answers({off: "gone", lost: "gone"})
     off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")

@@ -34,7 +34,7 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
         lab.wait_for(no_schedule.after(not_ready, SOON_S))
         waiting, direct = lab.run(actions.pending_pod(only_on=node)), lab.run(actions.bound_pod(to=node))
         accepting.expect(waiting.unschedulable, within=SOON_S, after=waiting.created)
-        no_network = moments.event_reported("NetworkNotReady", "Pod", direct.name, "network is not ready")
+        no_network = direct.event("NetworkNotReady", "network is not ready")
         accepting.expect(no_network, within=SOON_S, after=direct.bound)
         (host,) = lab.run(
             actions.run_witnesses(Witness(host_network=True, toleration_s=TOLERATION_S), on=node)

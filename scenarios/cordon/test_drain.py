@@ -34,10 +34,7 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
         kubelet_event = claim("cordon.kubelet-event")
-        refused, allowed = (
-            moments.event_reported(reason, "Node", node, "")
-            for reason in ("NodeNotSchedulable", "NodeSchedulable")
-        )
+        refused, allowed = (node.event(reason) for reason in ("NodeNotSchedulable", "NodeSchedulable"))
         kubelet_event.expect(allowed, within=windows.status_update(), after=node.uncordoned)
         # Not again at each report of the status.
         once = checks.counted(refused, 1, 1, after=restart.requested_at, until=node.uncordoned)
@@ -57,9 +54,7 @@ def expect_pods_stay_after_cordon(
     lab.wait_for(deployment.deletion.never_after(all_run, lab.clear_s))
     lab.run(actions.kubectl("cordon", node))
     claim("cordon.kubelet-event").expect(
-        moments.event_reported("NodeNotSchedulable", "Node", node, ""),
-        within=windows.status_update(),
-        after=unschedulable,
+        node.event("NodeNotSchedulable"), within=windows.status_update(), after=unschedulable
     )
     lab.run(bound.make)
     claim("cordon.direct-binding-bypass").expect(

@@ -53,7 +53,7 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
 
 
 def expect_event_and_no_lease(claim: Expectations, node: Node) -> None:
-    deletion, event = node.removed, moments.event_reported("RemovingNode", "Node", node, "")
+    deletion, event = node.removed, node.event("RemovingNode")
     claim("deletion-gc.event").expect(event, within=windows.monitor_pass(), after=deletion)
     lease = moments.removed("leases", node, "kube-node-lease")
     removal = claim("deletion-gc.lease-removed").expect(lease, within=60, after=deletion)

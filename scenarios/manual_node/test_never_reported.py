@@ -59,9 +59,7 @@ def expect_removed_only_by_kubectl(lab: Lab, claim: Expectations, node: Node) ->
     zone = f":\x00:{lab.nodes()[0].zone}"
     gauges = [probes.metric("kube-controller-manager", name, zone=zone) for name in GAUGES]
     stops_checks, kept = claim("manual-node.delete-stops-checks"), claim("manual-node.object-kept")
-    registration, event = (
-        moments.event_reported(reason, "Node", node, "") for reason in ("RegisteredNode", "RemovingNode")
-    )
+    registration, event = (node.event(reason) for reason in ("RegisteredNode", "RemovingNode"))
 
     kept.expect_later(registration, within=ONE_PASS, after=creation)
     no_removal = kept.never(removal, throughout=LONG, after=creation)

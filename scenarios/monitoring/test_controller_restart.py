@@ -35,7 +35,7 @@ def test_controller_manager_restart_resets_grace_not_toleration(lab: Lab, claim:
         with lab.inject(faults.partition(silent)) as silence:
             lab.wait_for(silent.unknown.never_after(silence.injected_at, half))
             with lab.inject(faults.settings(MANAGER, v="1")) as restart:
-                registration = moments.event_reported("RegisteredNode", "Node", silent, "")
+                registration = silent.event("RegisteredNode")
                 started = moments.first_after(registration, after=restart.injected_at)
                 claim("monitoring.controller-restart-resets").expect(
                     silent.unknown, within=grace, after=started

@@ -26,7 +26,7 @@ def test_pods_stay_if_node_recovers_within_their_toleration(lab: Lab, claim: Exp
         for pod in cast.pods:
             # A recording has no messages of events of kube-system.
             message = "" if pod == cast.system else "Cancelling deletion of Pod"
-            cancellation = moments.event_reported("TaintManagerEviction", "Pod", pod.name, message)
+            cancellation = pod.event("TaintManagerEviction", message)
             cancelled.expect(cancellation, within=windows.monitor_pass(), after=node.ready)
             # The kubelet may report the pod before the node.
             pod_ready = moments.first_after(pod.became(READY), after=fault.healing_at)

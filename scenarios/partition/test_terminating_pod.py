@@ -1,6 +1,6 @@
 """A Terminating pod of an unreachable node, which only its kubelet may remove."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE, Pod, tolerates
 from nodeproof.scenario.sources import audit
 
@@ -43,7 +43,7 @@ def expect_second_marking(lab: Lab, claim: Expectations, pod: Pod, binding: str)
     """Expect that the pod is marked as not ready once the API no longer refuses it."""
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
     # The controller reports the event even if the API refused the status.
-    attempt = moments.event_reported("NodeNotReady", "Pod", pod.name, "Node is not ready")
+    attempt = pod.event("NodeNotReady", "Node is not ready")
     unready, permission = (
         pod.became(NOT_READY),
         actions.kubectl("delete", "validatingadmissionpolicybinding", binding),

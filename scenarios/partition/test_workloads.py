@@ -120,7 +120,7 @@ def expect_unready_pods(
     """Expect that all pods of the node are marked, each with an event, and that no endpoint stays ready."""
     marked, soon = claim("conditions.pods-marked-not-ready"), windows.up_to("P + 3")
     for pod in pods:
-        event = moments.event_reported("NodeNotReady", "Pod", pod.name, "Node is not ready")
+        event = pod.event("NodeNotReady", "Node is not ready")
         marked.expect_later(event, within=soon, after=lab.target.unknown)
         unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
         marked.expect(unready, within=windows.monitor_pass(), after=lab.target.unknown)
@@ -142,7 +142,7 @@ def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: I
         grace_s = GRACE_S if pod == pods[0] else LONG_GRACE_S
         grace = pod.became({"metadata": {"deletionGracePeriodSeconds": grace_s}})
         disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
-        event = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
+        event = pod.event("TaintManagerEviction", "Marking for deletion")
         claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
         claim("eviction.graceful-delete").expect(grace, within=5, after=pod.deletion)
         claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
@@ -181,7 +181,7 @@ def expect_no_deletion(
     longer = windows.absence_including_anchor(lab.toleration_s + 8.0)
     claim("eviction.unlimited-toleration").never(tolerant.deletion, throughout=longer, after=tainted)
     claim("daemonset.not-evicted-on-node-failure").never(daemons.deletion, throughout=longer, after=tainted)
-    event = moments.event_reported("TaintManagerEviction", "Pod", tolerant.name, "")
+    event = tolerant.event("TaintManagerEviction")
     claim("eviction.event").expect_none(event, **fault.span)
 
 

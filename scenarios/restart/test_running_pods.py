@@ -57,10 +57,7 @@ class Pods:
 def test_restarted_kubelet_keeps_pods_that_still_fit(lab: Lab, claim: Expectations) -> None:
     node, static, withdrawn = lab.target, mirror_pod(lab.target), mirror_pod(lab.target)
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
-    reboot_event, rebooted = (
-        claim("naming.reboot-event"),
-        moments.event_reported("Rebooted", "Node", node, ""),
-    )
+    reboot_event, rebooted = (claim("naming.reboot-event"), node.event("Rebooted"))
 
     with (
         lab.record(extra_resources=("endpointslices",)),

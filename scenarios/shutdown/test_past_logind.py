@@ -14,7 +14,7 @@ def test_kubelet_does_not_detect_forced_power_off_as_shutdown(lab: Lab, claim: E
     """The shutdown does not wait for the kubelet's lock, and the node falls silent."""
     node, undetected = lab.target, claim("graceful-shutdown.undetected-paths")
     silent_s = lab.configuration["G"] + 3 * lab.configuration["P"] + lab.quiet_s
-    notice = moments.event_reported("Shutdown", "Node", node, "")
+    notice = node.event("Shutdown")
 
     with lab.record():
         unresponsive = Witness(300, ignores_sigterm=True, toleration_s=300)

@@ -5,7 +5,7 @@ from typing import Any
 from nodeproof.scenario import Expectations, Lab, actions, checks, needs, probes
 from nodeproof.scenario.kubernetes import Node
 
-NODE, UP_S = Node("by-priority"), 60.0
+NODE = Node("by-priority")
 PERIODS: Any = [{"priority": priority, "shutdownGracePeriodSeconds": 4 - priority} for priority in range(4)]
 BY_PRIORITY: Any = {"shutdownGracePeriodByPodPriority": PERIODS}
 GATE = "GracefulNodeShutdownBasedOnPodPriority"
@@ -32,7 +32,7 @@ def test_kubelet_refuses_contradictory_shutdown_grace_periods(lab: Lab, claim: E
 
     with lab.record():
         lab.run(actions.join(NODE, **BY_PRIORITY))
-        by_priority.expect(NODE.ready, within=UP_S, after=NODE.created)
+        by_priority.expect(NODE.ready, within=60.0, after=NODE.created)
         periods = lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriodByPodPriority"))
         claim("priority-shutdown.kubelet-config-name").expect_value(periods, PERIODS)
         gate_off = lab.run(actions.try_kubelet(NODE, featureGates={GATE: False}, **BY_PRIORITY))

@@ -10,14 +10,12 @@ from nodeproof.scenario.types import Expectation, Injection
 LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 DELAY = (*LOGIN, "InhibitDelayMaxUSec")
 LOCKED, NOT_LOCKED = {"$contains": probes.KUBELET_LOCK}, {"$not": {"$contains": probes.KUBELET_LOCK}}
-TOLERATION_S = 300
 QUIET_S = 20
 """Longer (s) than a kubelet takes to report a shutdown, and than the longest gap in a witness's messages."""
 DROP_INS = "/etc/systemd/logind.conf.d"
 DROP_IN, LATER_DROP_IN = f"{DROP_INS}/99-kubelet.conf", f"{DROP_INS}/nodeproof.conf"
 """The last drop-in that sets a value counts: the second one is the image's own, of 120 s."""
-NOTHING, LOGIND_S, RAISED_S, TOO_LONG_S = "[Login]\n", 120, 180, 240
-PERIODS = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
+LOGIND_S, RAISED_S, TOO_LONG_S = 120, 180, 240
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="70")
@@ -27,7 +25,7 @@ def test_kubelet_without_grace_period_does_not_detect_shutdown(lab: Lab, claim: 
 
     with lab.record():
         pod = start_witness(lab)
-        for name in PERIODS:
+        for name in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods"):
             off_by_default.expect_value(lab.observe(probes.kubelet_field(node, name)), "0s")
         off_by_default.expect_value(lab.observe(probes.inhibitors(node)), NOT_LOCKED)
         with lab.inject(faults.cancelled_shutdown(node)) as fault:
@@ -40,24 +38,20 @@ def test_kubelet_without_grace_period_does_not_detect_shutdown(lab: Lab, claim: 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="150")
 def test_kubelet_raises_logind_delay_unless_later_drop_in_lowers_it(lab: Lab, claim: Expectations) -> None:
     """The later drop-in is empty at first. The kubelet's own stays after its grace period is removed."""
-    node = lab.target
-    raised, too_long = (
-        faults.kubelet_settings(node, shutdownGracePeriod=f"{seconds}s") for seconds in (RAISED_S, TOO_LONG_S)
-    )
-    override = claim("graceful-shutdown.inhibit-delay-override")
+    node, override = lab.target, claim("graceful-shutdown.inhibit-delay-override")
     conflict = claim("graceful-shutdown.inhibit-delay-conflict")
 
     with lab.record():
-        delay = lab.observe(probes.dbus_property(node, *DELAY))
-        lab.require_lab(
-            delay.value < RAISED_S * 10**6,
-            otherwise=f"logind already delays a shutdown by {RAISED_S} s or more",
-            next_step="restart logind",
-        )
-        with lab.inject(faults.replace_file(node, LATER_DROP_IN, NOTHING)), lab.inject(raised):
+        delay_us = lab.observe(probes.dbus_property(node, *DELAY)).value
+        raised = f"logind already delays a shutdown by {RAISED_S} s or more"
+        lab.require_lab(delay_us < RAISED_S * 10**6, otherwise=raised, next_step="restart logind")
+        with (
+            lab.inject(faults.replace_file(node, LATER_DROP_IN, "[Login]\n")),
+            lab.inject(faults.kubelet_settings(node, shutdownGracePeriod=f"{RAISED_S}s")),
+        ):
             start_witness(lab)
             expect_delay(lab, override, delay_s=RAISED_S, period_s=RAISED_S, locks=LOCKED)
-        with lab.inject(too_long):
+        with lab.inject(faults.kubelet_settings(node, shutdownGracePeriod=f"{TOO_LONG_S}s")):
             pod = start_witness(lab)
             expect_delay(lab, conflict, delay_s=LOGIND_S, period_s=TOO_LONG_S, locks=NOT_LOCKED)
             with lab.inject(faults.cancelled_shutdown(node)) as fault:
@@ -67,7 +61,7 @@ def test_kubelet_raises_logind_delay_unless_later_drop_in_lowers_it(lab: Lab, cl
 
 def start_witness(lab: Lab) -> Pod:
     """Start a pod on the target; by then, its kubelet has its lock or has failed to get one."""
-    (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=TOLERATION_S), on=lab.target))
+    (pod,) = lab.run(actions.run_witnesses(Witness(toleration_s=300), on=lab.target))
     return pod
 
 
@@ -83,8 +77,7 @@ def expect_delay(
 
 def expect_no_shutdown(expectation: Expectation, node: Node, fault: Injection, pod: Pod) -> None:
     """Expect that the kubelet notices no shutdown, and that the pod, collected later, continues to run."""
-    event = node.shutdown_detected
-    for moment in (event, node.not_ready):
+    for moment in (node.shutdown_detected, node.not_ready):
         expectation.never(moment, throughout=QUIET_S, after=fault.requested_at)
     expectation.expect_none(pod.sigterm, after=fault.requested_at, until=fault.healing_at)
     expectation.expect_later(checks.stays_alive(pod.name, fault.requested_at, fault.healing_at))

@@ -14,7 +14,7 @@ def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
 
     with lab.record():
         pod = lab.run(actions.run_pod(on=node))
-        attempt = moments.event_reported("TaintManagerEviction", "Pod", pod.name, "Marking for deletion")
+        attempt = pod.event("TaintManagerEviction", "Marking for deletion")
         binding = lab.run(actions.refuse("DELETE", pod))
         lab.wait_for(pod.deletion.never_after(moments.recording_began(), ACTS_S))
         deletion = actions.dry_run("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")

@@ -34,7 +34,7 @@ def upgraded(lab: Lab, node: Node) -> Iterator[Moment]:
     server, manager, scheduler = (
         faults.upgrade(component, lab.upgrade_version) for component in (SERVER, MANAGER, SCHEDULER)
     )
-    registration = moments.event_reported("RegisteredNode", "Node", node, "")
+    registration = node.event("RegisteredNode")
     with lab.inject(server) as restart:
         lab.wait_for(node.ready.never_after(restart.injected_at, GAP))
         with lab.inject(manager) as restart, lab.inject(scheduler):

@@ -31,7 +31,7 @@ def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectation
     taint_writes = moments.no_execute_written(*names)
     tolerated_s = round(len(far) / lab.configuration["E"] + 8)
     pod = lab.run(actions.run_pod(on=far[0], tolerates_unreachable_s=tolerated_s))
-    cancellation = moments.event_reported("TaintManagerEviction", "Pod", pod.name, CANCELLED)
+    cancellation = pod.event("TaintManagerEviction", CANCELLED)
     far_bound = f"{len(far)}/E + P + 1"
     all_tainted = windows.up_to(far_bound)
     exclusion = faults.set_label(EXCLUDED, "false", {excluded.name: None})

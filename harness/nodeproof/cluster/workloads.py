@@ -131,6 +131,10 @@ class Pod:
         message = "Pod was terminated in response to imminent node shutdown."
         return moments.pod_failed(self.namespace, self.name, "Terminated", message)
 
+    def event(self, reason: str, message: str = "") -> Moment:
+        """Match an event about it with this reason, whose message starts with this text."""
+        return moments.event_reported(reason, "Pod", self.name, message)
+
     def became(self, pattern: Json) -> Moment:
         """Match the change of its object to one with these fields."""
         return moments.became("pods", self.name, pattern, self.namespace)

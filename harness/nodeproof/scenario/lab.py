@@ -224,6 +224,10 @@ class Node(str):
         """Match the change of a condition to a status."""
         return moments.condition_became(self, type_, status)
 
+    def event(self, reason: str, message: str = "") -> Moment:
+        """Match an event about it with this reason, whose message starts with this text."""
+        return moments.event_reported(reason, "Node", self, message)
+
     def became(self, pattern: Mapping[str, Any]) -> Moment:
         """Match the change of its Node object to one with these fields."""
         return moments.became("nodes", self, pattern)
@@ -231,16 +235,12 @@ class Node(str):
     @property
     def shutdown_detected(self) -> Moment:
         """Its kubelet's event that a shutdown began."""
-        return self._shutdown_event("event")
+        return self.event("Shutdown", "Shutdown manager detected shutdown event")
 
     @property
     def shutdown_cancelled(self) -> Moment:
         """Its kubelet's event that a shutdown was cancelled."""
-        return self._shutdown_event("cancellation")
-
-    def _shutdown_event(self, what: str) -> Moment:
-        message = f"Shutdown manager detected shutdown {what}"
-        return moments.event_reported("Shutdown", "Node", self, message)
+        return self.event("Shutdown", "Shutdown manager detected shutdown cancellation")
 
     @property
     def shutting_down(self) -> Moment:
