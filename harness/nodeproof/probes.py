@@ -274,6 +274,11 @@ def metric(component: str, name: str, **labels: str) -> Probe:
     return Probe(f"{name}{{{selector}}}", component, read)
 
 
+def zone_metric(name: str, zone: str) -> Probe:
+    """Return a probe of a gauge or counter of the node controller, such as `zone_size`, for a zone."""
+    return metric("kube-controller-manager", f"node_collector_{name}", zone=f":\x00:{zone}")
+
+
 def forced_detaches(reason: str) -> Probe:
     """Return a probe of how many volumes the controller manager detached by force, for a reason."""
     name = "attach_detach_controller_attachdetach_controller_forced_detaches"

@@ -11,9 +11,7 @@ def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -
     with lab.record():
         with lab.inject(fault) as silence:
             lab.wait_until_lost(node, silence)
-            claim("monitoring.detection-time").expect_later(
-                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
-            )
+            claim("monitoring.detection-time").expect_later(node.detection)
             claim("taints.unreachable-noexecute").expect(
                 node.taint(UNREACHABLE).added, within=windows.taint_pass(), after=node.unknown
             )

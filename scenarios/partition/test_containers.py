@@ -6,7 +6,6 @@ from nodeproof.scenario.kubernetes import UNREACHABLE, Witness
 RECONNECTION_S = 45
 """Longest time until a kubelet drops a dead connection: 30 s and 15 s of HTTP/2, by default."""
 GRACE_S = 2
-REMOVAL_S = RECONNECTION_S + GRACE_S + 10
 
 
 @needs(nodes=2, faulted=1, features=("real-pods",))
@@ -20,7 +19,7 @@ def test_containers_of_partitioned_node_run_until_it_recovers(lab: Lab, claim: E
             lab.wait_until_lost(node, fault)
             lab.wait_for(pod.deletion.after(unreachable, windows.toleration(lab.toleration_s)))
             lab.wait_for(pod.removal.never_after(pod.deletion, windows.pod_gc_pass()))
-        deferred_delete.expect(pod.removal, within=REMOVAL_S, after=fault.healing_at)
+        deferred_delete.expect(pod.removal, within=RECONNECTION_S + GRACE_S + 10, after=fault.healing_at)
         lab.collect(pod)
 
     claim("partition.containers-keep-running").expect_later(

@@ -6,9 +6,6 @@ from nodeproof.scenario.sources import audit
 
 STUCK_S = 85
 """Longer than anything that the pod garbage collector does: an orphan's quarantine and two passes (s)."""
-TRIED, RETRIED = windows.up_to("P + 3"), windows.up_to("P + 10")
-"""Times until a pod is marked, and until it is marked again once the API may accept it."""
-NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
 
 
 @needs(nodes=2, faulted=1, duration_s=f"G + 2P + {STUCK_S} + 25")
@@ -41,17 +38,13 @@ def test_no_pod_is_force_deleted_while_its_node_is_unreachable(lab: Lab, claim: 
 
 def expect_second_marking(lab: Lab, claim: Expectations, pod: Pod, binding: str) -> None:
     """Expect that the pod is marked as not ready once the API no longer refuses it."""
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
     # The controller reports the event even if the API refused the status.
     attempt = pod.event("NodeNotReady", "Node is not ready")
-    unready, permission = (
-        pod.became(NOT_READY),
-        actions.kubectl("delete", "validatingadmissionpolicybinding", binding),
-    )
-    lab.wait_for(attempt.after(lab.target.unknown, TRIED))
-    status = lab.run(actions.dry_run("PATCH", path, {"status": {"message": "nodeproof"}})).value["status"]
-    is_refused = status != 200 and lab.find(unready) is None
+    permission = actions.kubectl("delete", "validatingadmissionpolicybinding", binding)
+    lab.wait_for(attempt.after(lab.target.unknown, "P + 3"))
+    patch = actions.dry_run("PATCH", f"{pod.path}/status", {"status": {"message": "nodeproof"}})
+    is_refused = lab.run(patch).value["status"] != 200 and lab.find(pod.unready) is None
     lab.check_in_time(is_refused, otherwise=f"the policy had no effect when {pod.name} was marked")
     lab.check_in_time(lab.find(attempt) is not None, otherwise=f"no try to mark {pod.name} was seen")
     lab.run(permission)
-    claim("conditions.pods-marked-not-ready").expect(unready, within=RETRIED, after=permission.begun)
+    claim("conditions.pods-marked-not-ready").expect(pod.unready, within="P + 10", after=permission.begun)

@@ -7,44 +7,31 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import NOT_READY, PRESENT, UNREACHABLE, Pod
 from nodeproof.scenario.types import Injection, Observation
 
-REASON, MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
-
-MANAGER = "kube-controller-manager"
-SIZE, UNHEALTHY, HEALTH = (
-    f"node_collector_{name}" for name in ("zone_size", "unhealthy_nodes_in_zone", "zone_health")
-)
+REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 
 @needs(nodes=2, faulted=1, duration_s="G + 2P + 80")
 def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: Expectations) -> None:
-    node = lab.target
+    node, tainted = lab.target, claim("taints.unreachable-noexecute")
+    override, toleration = claim("eviction.toleration-seconds-override"), windows.toleration(lab.toleration_s)
     pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
     unreachable, not_ready = (node.taint(key).added for key in (UNREACHABLE, NOT_READY))
     dated = {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": PRESENT}
 
     with lab.record(status_of=pod):
         with lab.inject(faults.partition(node)) as fault:
-            half = windows.absence(lab.configuration["G"] / 2)
-            lab.wait_for(node.unknown.never_after(fault.injected_at, half))
+            lab.wait_for(node.unknown.never_after(fault.injected_at, lab.configuration["G"] / 2))
             silent = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions"))
             lab.wait_until_lost(node, fault)
-            claim("monitoring.detection-time").expect_later(
-                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
-            )
-            unknown = moments.condition_reported(node, "Ready", "Unknown", REASON, MESSAGE)
+            claim("monitoring.detection-time").expect_later(node.detection)
+            unknown = moments.condition_reported(node, "Ready", "Unknown", *REASON)
             claim("monitoring.unknown-reason").expect_later(unknown, after=fault.injected_at)
             expect_time_of_loss(lab, claim, silent, pod)
-            claim("taints.unreachable-noexecute").expect(
-                unreachable, within=windows.taint_pass(), after=node.unknown
-            )
-            claim("taints.unreachable-noexecute").expect_later(
-                node.became({"spec": {"taints": [dated]}}), within=windows.taint_pass(), after=node.unknown
-            )
-            no_other_taint = checks.counted(not_ready, 0, 0, **fault.span)
-            claim("taints.unreachable-noexecute").expect_later(no_other_taint)
-            claim("eviction.toleration-seconds-override").expect(
-                pod.deletion, within=windows.toleration(lab.toleration_s), after=unreachable
-            )
+            tainted.expect(unreachable, within=windows.taint_pass(), after=node.unknown)
+            with_date = node.became({"spec": {"taints": [dated]}})
+            tainted.expect_later(with_date, within=windows.taint_pass(), after=node.unknown)
+            tainted.expect_none(not_ready, **fault.span)
+            override.expect(pod.deletion, within=toleration, after=unreachable)
             expect_terminating(claim, pod, fault)
         lab.wait_until_ready(node, fault)
         expect_taints_removed(lab, claim)
@@ -74,57 +61,47 @@ def test_gauges_of_a_zone_count_its_lost_node(lab: Lab, claim: Expectations) -> 
     node = lab.target
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
     nodes = [entry.name for entry in lab.nodes() if entry.zone == zone]
-    zone_key = f":\x00:{zone}"
+    unhealthy_nodes = probes.zone_metric("unhealthy_nodes_in_zone", zone)
     # The gauges show the state of the last pass.
-    one_pass = windows.absence(lab.configuration["P"] + 1.0)
+    one_pass_s = lab.configuration["P"] + 1.0
 
     with lab.record():
-        lab.wait_for(node.unknown.never_after(moments.recording_began(), one_pass))
+        lab.wait_for(node.unknown.never_after(moments.recording_began(), one_pass_s))
         unhealthy = count_not_ready(lab, nodes)
-        gauge = lab.observe(probes.metric(MANAGER, UNHEALTHY, zone=zone_key))
-        claim("zones.metrics").expect_value(gauge, unhealthy)
+        claim("zones.metrics").expect_value(lab.observe(unhealthy_nodes), unhealthy)
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_until_lost(node, fault)
-            lab.wait_for(node.ready.never_after(node.unknown, one_pass))
-            expect_gauges(lab, claim, zone_key, size=len(nodes), unhealthy=unhealthy + 1)
+            lab.wait_for(node.ready.never_after(node.unknown, one_pass_s))
+            size, unhealthy = len(nodes), unhealthy + 1
+            health = 100 * (size - unhealthy) / size
+            gauges = {"zone_size": size, "unhealthy_nodes_in_zone": unhealthy, "zone_health": health}
+            for name, value in gauges.items():
+                claim("zones.metrics").expect_value(lab.observe(probes.zone_metric(name, zone)), value)
 
 
 def count_not_ready(lab: Lab, nodes: Sequence[str]) -> int:
     """Count the nodes that are not Ready by their Nodes: none, unless the lab has quarantined nodes."""
-    nodes_conditions = [
-        lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions")).value for node in nodes
-    ]
-    is_ready = [
-        ("Ready", "True") in {(condition["type"], condition["status"]) for condition in conditions}
-        for conditions in nodes_conditions
-    ]
-    return is_ready.count(False)
-
-
-def expect_gauges(lab: Lab, claim: Expectations, zone_key: str, *, size: int, unhealthy: int) -> None:
-    gauges = {SIZE: size, UNHEALTHY: unhealthy, HEALTH: 100 * (size - unhealthy) / size}
-    for name, value in gauges.items():
-        gauge = lab.observe(probes.metric(MANAGER, name, zone=zone_key))
-        claim("zones.metrics").expect_value(gauge, value)
+    count = 0
+    for node in nodes:
+        conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions")).value
+        count += ("Ready", "True") not in {(entry["type"], entry["status"]) for entry in conditions}
+    return count
 
 
 def expect_terminating(claim: Expectations, pod: Pod, fault: Injection) -> None:
     """Expect the pod to be Terminating until the fault is healed, never Unknown or removed."""
+    terminating, never_unknown = claim("partition.terminating"), claim("partition.unknown-state")
     shown = checks.shown_throughout(probes.STATUS, pod.name, "Terminating", pod.deletion, fault.healing_at)
-    claim("partition.terminating").expect_later(shown)
+    terminating.expect_later(shown)
     for status in ({"reason": "NodeLost"}, {"phase": "Unknown"}):
-        change = pod.became({"status": status})
-        none = checks.counted(change, 0, 0, **fault.span)
-        claim("partition.unknown-state").expect_later(none)
-    claim("partition.unknown-state").expect_later(
-        checks.not_listed(probes.STATUS, pod.name, "Unknown", until=fault.healing_at)
-    )
-    claim("partition.terminating").never(pod.removal, throughout=windows.pod_gc_pass(), after=pod.deletion)
+        never_unknown.expect_none(pod.became({"status": status}), **fault.span)
+    not_shown = checks.not_listed(probes.STATUS, pod.name, "Unknown", until=fault.healing_at)
+    never_unknown.expect_later(not_shown)
+    terminating.never(pod.removal, throughout=windows.pod_gc_pass(), after=pod.deletion)
 
 
 def expect_taints_removed(lab: Lab, claim: Expectations) -> None:
-    removed_on_recovery = claim("taints.removed-on-recovery")
-    node = lab.target
+    node, removed_on_recovery = lab.target, claim("taints.removed-on-recovery")
     no_schedule, no_execute = (node.taint(UNREACHABLE, effect) for effect in ("NoSchedule", "NoExecute"))
     removed_on_recovery.expect(no_schedule.removed, within=2, after=node.ready)
     removed_on_recovery.expect(no_execute.removed, within=windows.monitor_pass(), after=node.ready)

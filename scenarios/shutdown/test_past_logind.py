@@ -1,6 +1,6 @@
 """A shutdown past logind, with grace periods for the kubelet."""
 
-from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs
 from nodeproof.scenario.kubernetes import Witness, shutdown_periods
 from nodeproof.scenario.marks import standing
 
@@ -22,8 +22,7 @@ def test_kubelet_does_not_detect_forced_power_off_as_shutdown(lab: Lab, claim: E
         with lab.inject(faults.shutdown(node, "forced")) as fault:
             undetected.expect(moments.machine_ended(node), within=POWER_OFF_S, after=fault.requested_at)
             lab.wait_until_lost(node, fault)
-            heartbeat = node.last_heartbeat(before=node.unknown)
-            undetected.expect_later(node.unknown, within=windows.detection(), after=heartbeat)
+            undetected.expect_later(node.detection)
             for moment in (node.not_ready, notice, pod.ended_by_shutdown):
                 undetected.never(moment, throughout=silent_s, after=fault.requested_at)
         lab.wait_until_ready(node, fault)

@@ -1,6 +1,6 @@
 """A power cut, which the kubelet does not notice as a shutdown."""
 
-from nodeproof.scenario import Expectations, Lab, faults, needs, windows
+from nodeproof.scenario import Expectations, Lab, faults, needs
 from nodeproof.scenario.kubernetes import shutdown_periods
 from nodeproof.scenario.marks import standing
 
@@ -14,8 +14,7 @@ def test_kubelet_does_not_detect_power_cut_as_shutdown(lab: Lab, claim: Expectat
     with lab.record():
         with lab.inject(faults.power_off(node)) as fault:
             lab.wait_until_lost(node, fault)
-            heartbeat = node.last_heartbeat(before=node.unknown)
-            not_detected.expect_later(node.unknown, within=windows.detection(), after=heartbeat)
+            not_detected.expect_later(node.detection)
             for moment in (node.not_ready, node.event("Shutdown")):
                 not_detected.never(moment, throughout=silent_s, after=fault.requested_at)
         lab.wait_until_ready(node, fault)

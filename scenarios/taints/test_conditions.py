@@ -101,9 +101,7 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
         lab.wait_for(not_ready.added.after(node.not_ready, windows.taint_pass()))
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_until_lost(node, fault)
-            claim("monitoring.detection-time").expect_later(
-                node.unknown, within=windows.detection(), after=node.last_heartbeat(before=node.unknown)
-            )
+            claim("monitoring.detection-time").expect_later(node.detection)
             exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
             exclusive.expect(not_ready.removed, within=1, after=unreachable.added)
             exclusive.never(unreachable.removed, throughout=lab.quiet_s, after=unreachable.added)

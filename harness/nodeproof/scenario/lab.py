@@ -37,7 +37,7 @@ from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
 from nodeproof.model.pattern import Json
-from nodeproof.model.window import Duration, WindowSpec, absence, detection_from_fault, longer, recovery
+from nodeproof.model.window import Duration, WindowSpec, absence, detection, detection_from_fault, longer, recovery
 from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
@@ -189,6 +189,11 @@ class Node(str):
     def unknown(self) -> Moment:
         """The change of its condition Ready to Unknown."""
         return self.condition("Ready", "Unknown")
+
+    @property
+    def detection(self) -> Check:
+        """A check that its Ready becomes Unknown a grace period after its last heartbeat."""
+        return self.unknown.after(self.last_heartbeat(before=self.unknown), detection())
 
     @property
     def created(self) -> Moment:
