@@ -28,8 +28,7 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
 
     with lab.record():
         lab.run(namespace.make)
-        lab.run(pods.make)
-        lab.wait_for(pods.running_on(node).after(pods.make.begun, CONTAINER_START_S))
+        lab.start(pods, on=node, within_s=CONTAINER_START_S)
         owner = {"body": {"metadata": {"ownerReferences": [{"kind": "Node", "name": node}]}}}
         lease = lab.run(actions.send_request("GET", f"{LEASES}/{node}"))
         claim("heartbeat.lease-owner").expect_value(lease, owner)

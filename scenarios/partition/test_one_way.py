@@ -2,7 +2,6 @@
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, needs, windows
 
-ENDS_S = 10.0
 OK = {"status": 200, "body": "ok"}
 NO_ANSWER = {"status": {"$in": [0, 500, 502, 503, 504]}}
 """The answer for an unreachable kubelet; status 0 is no answer within the timeout."""
@@ -14,40 +13,36 @@ def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: 
 
     Before, the second was cut off in both directions for half a grace period.
     """
-    one_way_from_apiserver = claim("monitoring.one-way-from-apiserver")
+    to_server, from_server = (
+        claim("monitoring.one-way-to-apiserver"),
+        claim("monitoring.one-way-from-apiserver"),
+    )
     sending_blocked, receiving_blocked = lab.targets
     pod = lab.run(actions.run_pod(on=receiving_blocked))
     grace_s, pass_s = lab.configuration["G"], lab.configuration["P"]
-    half_s = grace_s / 2
     # The kubelet asks the API server whether the request is allowed, and caches its answer for five minutes.
-    sending_health, receiving_health = (
-        actions.read(f"/api/v1/nodes/{node}/proxy/healthz") for node in (sending_blocked, receiving_blocked)
-    )
+    sending_health = actions.read(f"/api/v1/nodes/{sending_blocked}/proxy/healthz")
+    receiving_health = actions.read(f"/api/v1/nodes/{receiving_blocked}/proxy/healthz")
+    not_received = receiving_blocked.unknown
 
     with lab.record():
-        claim("monitoring.one-way-to-apiserver").expect_value(lab.run(sending_health), OK)
-        one_way_from_apiserver.expect_value(lab.run(receiving_health), OK)
+        to_server.expect_value(lab.run(sending_health), OK)
+        from_server.expect_value(lab.run(receiving_health), OK)
         with lab.inject(faults.partition(receiving_blocked)) as blip:
-            lab.wait_for(receiving_blocked.unknown.never_after(blip.injected_at, half_s))
-        claim("monitoring.short-blip").never(
-            receiving_blocked.unknown, throughout=grace_s + 3 * pass_s, after=blip.injected_at
-        )
+            lab.wait_for(not_received.never_after(blip.injected_at, grace_s / 2))
+        short_blip = claim("monitoring.short-blip")
+        short_blip.never(not_received, throughout=grace_s + 3 * pass_s, after=blip.injected_at)
         with (
             lab.inject(faults.partition(sending_blocked, "node-to-api")) as sending_fault,
             lab.inject(faults.partition(receiving_blocked, "api-to-node")) as receiving_fault,
         ):
-            one_way_from_apiserver.expect_value(lab.run(receiving_health), NO_ANSWER)
-            claim("monitoring.one-way-to-apiserver").expect(
-                sending_blocked.unknown,
-                within=windows.detection_from_fault(),
-                after=sending_fault.injected_at,
-            )
-            claim("monitoring.one-way-to-apiserver").expect_value(lab.run(sending_health), OK)
+            from_server.expect_value(lab.run(receiving_health), NO_ANSWER)
+            lost, detection = sending_blocked.unknown, windows.detection_from_fault()
+            to_server.expect(lost, within=detection, after=sending_fault.injected_at)
+            to_server.expect_value(lab.run(sending_health), OK)
             lab.run(actions.delete_pod(pod))
-            one_way_from_apiserver.expect(pod.removal, within=ENDS_S, after=pod.deletion)
-            one_way_from_apiserver.never(
-                receiving_blocked.unknown, throughout=grace_s + half_s, after=receiving_fault.injected_at
-            )
+            from_server.expect(pod.removal, within=10.0, after=pod.deletion)
+            from_server.never(not_received, throughout=1.5 * grace_s, after=receiving_fault.injected_at)
         # This request may end with the connection that the fault broke; the next one has a new connection.
         lab.run(receiving_health)
-        one_way_from_apiserver.expect_value(lab.run(receiving_health), OK)
+        from_server.expect_value(lab.run(receiving_health), OK)
