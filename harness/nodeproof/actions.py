@@ -1171,11 +1171,6 @@ def preferring(node: str) -> dict[str, Json]:
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
-def shutdown_periods(total_s: int, critical_s: int) -> dict[str, str]:
-    """Return settings for `faults.kubelet_settings`: the periods of all pods and of critical ones (s)."""
-    return {"shutdownGracePeriod": f"{total_s}s", "shutdownGracePeriodCriticalPods": f"{critical_s}s"}
-
-
 def using_pvc(pvc: str) -> dict[str, Json]:
     """Return fields for `workload` and `pending_pod`: the pods use a PVC and mount its volume."""
     return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": pvc}}]}

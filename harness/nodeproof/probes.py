@@ -90,6 +90,12 @@ def field_of(path: str, field: str) -> Probe:
     return Probe(field, path, read)
 
 
+@with_effect("reads")
+def node_field(node: str, field: str) -> Probe:
+    """Return a probe of a field of a Node, a dotted path such as `status.conditions`."""
+    return field_of(node_path(node), field)
+
+
 def config_maps(namespace: str, control_plane: str) -> Probe:
     """Return a probe of the names of a namespace's ConfigMaps, as one control plane lists them.
 

@@ -1,15 +1,11 @@
 """Pod CIDR ranges that the controller manager allocates to nodes."""
 
-import uuid
-
-from nodeproof.scenario import Expectations, Lab, actions, faults, needs, probes, windows
-from nodeproof.scenario.kubernetes import PRESENT, Node
+from nodeproof.scenario import Expectations, Lab, actions, faults, needs, probes
+from nodeproof.scenario.kubernetes import PRESENT, Node, unique
 from nodeproof.scenario.types import Moment
 
 MANAGER, JOINER = "kube-controller-manager", Node("ranged")
 IPV4, IPV6 = "10.244.0.0", "fd44::"
-DEFAULT_MASKS = ("/24", "/64")
-NEVER = windows.absence(5.0)
 ALLOCATION_S, RELEASE_S, UP_S = 5.0, 60.0, 60.0
 """A failed allocation is retried with exponential backoff, so a range has to be freed soon."""
 
@@ -17,17 +13,16 @@ ALLOCATION_S, RELEASE_S, UP_S = 5.0, 60.0, 60.0
 @needs(nodes=(2,), components=(MANAGER,), duration_s="60")
 def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: Expectations) -> None:
     """The lab's own nodes keep their ranges: a Node cannot lose its range."""
-    released = claim("cidr.released")
-    mark = uuid.uuid4().hex[:8]
-    early_node, late_node = Node(f"by-hand-{mark}-early"), Node(f"by-hand-{mark}-late")
+    mark, exhausted, released = unique("by-hand"), claim("cidr.exhausted"), claim("cidr.released")
+    early_node, late_node = Node(f"{mark}-early"), Node(f"{mark}-late")
+    late_range = range_report(late_node)
     bits = (len(lab.nodes()) + 1).bit_length()
-    others = [Node(f"by-hand-{mark}-{number}") for number in range(2**bits - len(lab.nodes()) - 2)]
+    others = [Node(f"{mark}-{number}") for number in range(2**bits - len(lab.nodes()) - 2)]
 
     with lab.record():
         lab.run(actions.create_node(early_node))
-        claim("cidr.off-by-default").never(
-            range_report(early_node), throughout=lab.quiet_s, after=early_node.created
-        )
+        early_range, created = range_report(early_node), early_node.created
+        claim("cidr.off-by-default").never(early_range, throughout=lab.quiet_s, after=created)
         with lab.inject(faults.settings(MANAGER, **allocate())) as fault:
             expect_range(claim, early_node, fault.injected_at, UP_S)
             lab.run(actions.join(JOINER))
@@ -39,11 +34,11 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
             no_overlap = {"ranges": 2 * 2**bits, "overlapping": 0}
             claim("cidr.unique").expect_value(lab.observe(probes.overlapping_ranges()), no_overlap)
             lab.run(actions.create_node(late_node))
-            creation, refusal = (late_node.created, late_node.event("CIDRNotAvailable"))
-            claim("cidr.exhausted").expect(refusal, within=UP_S, after=creation)
-            claim("cidr.exhausted").never(range_report(late_node), throughout=NEVER, after=creation)
+            refusal = late_node.event("CIDRNotAvailable")
+            exhausted.expect(refusal, within=UP_S, after=late_node.created)
+            exhausted.never(late_range, throughout=5.0, after=late_node.created)
             lab.run(actions.kubectl("delete", "node", early_node))
-            released.expect(range_report(late_node), within=RELEASE_S, after=early_node.removed)
+            released.expect(late_range, within=RELEASE_S, after=early_node.removed)
             released.expect_value(lab.observe(probes.overlapping_ranges()), no_overlap)
         # These requests come last: no controller manager starts on ranges that overlap. The first range is
         # an earlier Node's.
@@ -55,7 +50,7 @@ def test_nodes_get_unique_pod_cidrs_once_allocation_is_enabled(lab: Lab, claim: 
 
 def expect_range(claim: Expectations, node: Node, after: Moment, within_s: float) -> None:
     """Expect that a Node gets ranges of the default lengths."""
-    ranges = range_report(node, DEFAULT_MASKS)
+    ranges = range_report(node, ("/24", "/64"))
     check = claim("cidr.assigned").expect(ranges, within=within_s, after=after)
     claim("cidr.mask-size").expect_later(check)
 

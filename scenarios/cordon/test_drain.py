@@ -87,7 +87,7 @@ def expect_drain(
     for expectation, refused, flag in ((evicts, unforced, FORCE), (leaves_daemons, unignoring, IGNORE)):
         refusal = {"status": 1, "stderr": {"$contains": flag}}
         expectation.expect_value(lab.run(refused), refusal)
-    cordoned = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "spec.unschedulable"))
+    cordoned = lab.observe(probes.node_field(lab.target, "spec.unschedulable"))
     evicts.expect_value(cordoned, True)
     ended = lab.run(drain)
     lab.check_in_time(TIMED_OUT not in ended.value["stderr"], otherwise="a pod did not end in time for drain")

@@ -57,7 +57,7 @@ def test_kubectl_describe_matches_node_object(lab: Lab, claim: Expectations) -> 
     name, describes = f"by-hand-{uuid.uuid4().hex[:8]}", claim("info.describe-sections")
 
     with lab.record():
-        status = lab.observe(probes.field_of(f"{NODES}/{lab.target}", "status")).value
+        status = lab.observe(probes.node_field(lab.target, "status")).value
         description = lab.observe(probes.described(lab.target))
         for heading, section in sections(status).items():
             describes.expect_value(description, {heading: section})

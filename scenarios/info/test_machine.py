@@ -1,19 +1,12 @@
 """Facts about a machine in its Node, compared with the machine's own."""
 
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes
 from nodeproof.scenario.kubernetes import PRESENT
 from nodeproof.scenario.types import Observation
 
 NODES, ENVIRONMENT = "/api/v1/nodes", "/etc/default/kubelet"
 ANSWERS, RESTART_S = "answers", 60
-READY = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "KubeletReady",
-    "message": "kubelet is posting ready status",
-}
 HUGE_PAGES, PAGES = "hugepages-2Mi", 16
-RESOURCES = ("cpu", "memory", "pods")
 
 
 @needs(nodes=2, features=("systemd",), duration_s="15")
@@ -22,18 +15,18 @@ def test_node_status_matches_facts_of_its_machine(lab: Lab, claim: Expectations)
 
     with lab.record():
         machine = lab.observe(probes.machine_facts(node))
-        info, conditions = (
-            lab.observe(probes.field_of(f"{NODES}/{node}", f"status.{field}"))
-            for field in ("nodeInfo", "conditions")
-        )
+        info = lab.observe(probes.node_field(node, "status.nodeInfo"))
+        conditions = lab.observe(probes.node_field(node, "status.conditions"))
         resources = lab.observe(probes.resources_of(node))
         max_pods = lab.observe(probes.kubelet_field(node, "maxPods"))
         expect_versions_and_ids(claim, info, machine)
 
     size = {"cpu": 1000 * machine.value["cpus"], "memory": machine.value["memory"], "pods": max_pods.value}
     claim("capacity.fields").expect_value(resources, {"capacity": size})
-    claim("capacity.fields").expect_value(resources, {"allocatable": dict.fromkeys(RESOURCES, PRESENT)})
-    claim("conditions.ready-true-shape").expect_value(conditions, [READY])
+    claim("capacity.fields").expect_value(resources, {"allocatable": dict.fromkeys(size, PRESENT)})
+    healthy = {"reason": "KubeletReady", "message": "kubelet is posting ready status"}
+    ready = {"type": "Ready", "status": "True", **healthy}
+    claim("conditions.ready-true-shape").expect_value(conditions, [ready])
 
 
 @needs(nodes=2, features=("systemd",), duration_s="10")
@@ -43,7 +36,7 @@ def test_node_has_addresses_at_which_its_kubelet_answers(lab: Lab, claim: Expect
 
     with lab.record():
         machine = lab.observe(probes.machine_facts(node))
-        addresses = lab.observe(probes.field_of(f"{NODES}/{node}", "status.addresses"))
+        addresses = lab.observe(probes.node_field(node, "status.addresses"))
         expect_addresses(lab, claim, addresses, machine)
 
 
@@ -54,19 +47,15 @@ def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, cl
 
     with lab.record():
         environment = lab.observe(probes.file_of(node, ENVIRONMENT)).value
-        with lab.inject(
-            faults.replace_file(node, ENVIRONMENT, f"{environment.replace(name_flag, empty_flag)}\n")
-        ):
+        unnamed = f"{environment.replace(name_flag, empty_flag)}\n"
+        with lab.inject(faults.replace_file(node, ENVIRONMENT, unnamed)):
             restart_kubelet_and_wait(lab)
             machine = lab.observe(probes.machine_facts(node))
-            addresses = lab.observe(probes.field_of(f"{NODES}/{node}", "status.addresses"))
+            addresses = lab.observe(probes.node_field(node, "status.addresses"))
         restart_kubelet_and_wait(lab)
     is_unnamed = name_flag not in machine.value["command"].split()
-    lab.require_lab(
-        is_unnamed,
-        otherwise="the kubelet still has --hostname-override",
-        next_step=f"see {ENVIRONMENT} of {node}",
-    )
+    named, next_step = "the kubelet still has --hostname-override", f"see {ENVIRONMENT} of {node}"
+    lab.require_lab(is_unnamed, otherwise=named, next_step=next_step)
 
     own_name = {"type": "Hostname", "address": machine.value["hostname"].lower()}
     claim("addresses.hostname").expect_value(addresses, [own_name])
@@ -76,24 +65,21 @@ def test_kubelet_without_hostname_override_reports_machine_hostname(lab: Lab, cl
 def test_restarted_kubelet_reports_changed_huge_pages_and_memory(lab: Lab, claim: Expectations) -> None:
     """A restarted kubelet reports huge pages as a resource, and subtracts them from memory."""
     node, updates_live = lab.target, claim("capacity.updates-live")
-    pages_added, pages_removed = (
-        node.became({"status": {"capacity": {HUGE_PAGES: amount}}}) for amount in (f"{2 * PAGES}Mi", "0")
-    )
+    pages_added = node.became({"status": {"capacity": {HUGE_PAGES: f"{2 * PAGES}Mi"}}})
+    pages_removed = node.became({"status": {"capacity": {HUGE_PAGES: "0"}}})
     restart, second_restart = actions.restart_kubelet(node), actions.restart_kubelet(node)
-    restarted = windows.up_to(RESTART_S)
 
     with lab.record():
         before = lab.observe(probes.resources_of(node))
         with lab.inject(faults.huge_pages(node, PAGES)):
             lab.run(restart)
-            updates_live.expect(pages_added, within=restarted, after=restart.begun)
+            updates_live.expect(pages_added, within=RESTART_S, after=restart.begun)
             # The registration precedes the first status and does not contain the memory.
-            lab.wait_for(
-                moments.first_after(node.status_report, after=pages_added).after(pages_added, restarted)
-            )
+            report = moments.first_after(node.status_report, after=pages_added)
+            lab.wait_for(report.after(pages_added, RESTART_S))
             after = lab.observe(probes.resources_of(node))
         lab.run(second_restart)
-        updates_live.expect(pages_removed, within=restarted, after=second_restart.begun)
+        updates_live.expect(pages_removed, within=RESTART_S, after=second_restart.begun)
 
     pages = {HUGE_PAGES: PAGES << 21}
     memory = before.value["allocatable"]["memory"] - pages[HUGE_PAGES]
@@ -127,9 +113,8 @@ def expect_addresses(lab: Lab, claim: Expectations, addresses: Observation, mach
         internal_ip.expect_value(machine, {"addresses": [ip]})
         internal_ip.expect_value(lab.observe(probes.kubelet_at(node, ip)), ANSWERS)
     for ip in ips:
-        claim("addresses.internal-ip-only-inside").expect_value(
-            lab.observe(probes.kubelet_from_outside(node, ip)), ANSWERS
-        )
+        from_outside = lab.observe(probes.kubelet_from_outside(node, ip))
+        claim("addresses.internal-ip-only-inside").expect_value(from_outside, ANSWERS)
     no_external_ip.expect_later(has_internal)
     no_external_ip.expect_value(addresses, {"$not": [{"type": "ExternalIP"}]})
 

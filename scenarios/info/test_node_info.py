@@ -1,24 +1,17 @@
 """The kubelet's report of its machine, and its correction of what others wrote."""
 
-import uuid
+from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import PRESENT
+from nodeproof.scenario.kubernetes import PRESENT, unique
 from nodeproof.scenario.types import Moment
 
 NODES, LEASES = "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 IN_LEASES = "kube-node-lease"
 WRONG = "nodeproof-was-here"
 GATHERED = (
-    "kernelVersion",
-    "osImage",
-    "operatingSystem",
-    "architecture",
-    "systemUUID",
-    "kubeletVersion",
-    "containerRuntimeVersion",
+    "kernelVersion osImage operatingSystem architecture systemUUID kubeletVersion containerRuntimeVersion"
 )
-LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 """Those that the kubelet reports."""
 ABSENT = {"$present": False}
@@ -38,47 +31,45 @@ def test_kubelet_corrects_edited_status_and_recreates_its_lease(lab: Lab, claim:
 
 def expect_correction(lab: Lab, claim: Expectations, path: str) -> None:
     node, info = lab.target, probes.field_of(path, "status.nodeInfo")
-    wrong, right = (
-        {
-            "metadata": {"labels": dict.fromkeys(LABELS, pattern)},
-            "status": {"nodeInfo": dict.fromkeys(GATHERED, pattern)},
-        }
-        for pattern in (WRONG, {"$not": WRONG})
-    )
-    altered, restored = (node.became(pattern) for pattern in (wrong, right))
+    wrong = gathered(WRONG)
+    altered, restored = node.became(wrong), node.became(gathered({"$not": WRONG}))
     transition = moments.changed("nodes", node, "status.conditions[].lastTransitionTime")
     # No kubelet knows it, and none is left from a scenario that broke off.
-    resource = f"nodeproof.dev/added-{uuid.uuid4().hex[:8]}"
+    resource = f"nodeproof.dev/{unique('added')}"
     with_resource = {**wrong, "status": {**wrong["status"], "capacity": {resource: "3"}}}
 
     before = lab.observe(info)
     response = lab.run(actions.send_request("PATCH", f"{path}/status", with_resource))
-    claim("info.gathered-by-kubelet").expect(restored, within=windows.status_update(), after=altered)
-    later = {"status": {"conditions": _conditions_later_than(response.value["body"])}}
-    report = claim("heartbeat.status-on-change").expect(
-        node.became(later), within=windows.status_update(), after=altered
-    )
-    claim("conditions.times").expect_later(report)
-    claim("info.gathered-by-kubelet").expect_later(checks.same_as(lab.observe(info), before))
-    claim("conditions.times").never(transition, throughout=lab.quiet_s, after=altered)
+    by_kubelet, times = claim("info.gathered-by-kubelet"), claim("conditions.times")
+    by_kubelet.expect(restored, within=windows.status_update(), after=altered)
+    later = node.became({"status": {"conditions": _conditions_later_than(response.value["body"])}})
+    on_change = claim("heartbeat.status-on-change")
+    times.expect_later(on_change.expect(later, within=windows.status_update(), after=altered))
+    by_kubelet.expect_later(checks.same_as(lab.observe(info), before))
+    times.never(transition, throughout=lab.quiet_s, after=altered)
     expect_added(resource, lab, claim, path, after=altered)
+
+
+def gathered(pattern: Any) -> dict[str, Any]:
+    """Return a pattern of a Node each of whose facts about its machine matches a pattern."""
+    labels = dict.fromkeys(("kubernetes.io/os", "kubernetes.io/arch"), pattern)
+    return {"metadata": {"labels": labels}, "status": {"nodeInfo": dict.fromkeys(GATHERED.split(), pattern)}}
 
 
 def expect_added(resource: str, lab: Lab, claim: Expectations, path: str, after: Moment) -> None:
     """Expect that an added resource is allocatable, and no longer once it is removed."""
     node, resources = lab.target, claim("capacity.added-resources")
-    without, neither = (
-        {"status": {field: {resource: ABSENT} for field in fields}}
-        for fields in (("capacity",), ("capacity", "allocatable"))
-    )
-    both = {"status": {field: {resource: "3"} for field in ("capacity", "allocatable")}}
-    removal = {"status": {"capacity": {resource: None}}}
+    added, absent = {resource: "3"}, {resource: ABSENT}
+    both = {"status": {"capacity": added, "allocatable": added}}
+    without, neither = {"capacity": absent}, {"capacity": absent, "allocatable": absent}
 
     resources.expect(node.became(both), within=windows.status_update(), after=after)
     kept = lab.observe(probes.field_of(path, "status"))
     resources.expect_value(kept, both["status"])
+    removal = {"status": {"capacity": {resource: None}}}
     lab.run(actions.send_request("PATCH", f"{path}/status", removal))
-    resources.expect_later(node.became(neither), within=windows.status_update(), after=node.became(without))
+    gone, removed = node.became({"status": neither}), node.became({"status": without})
+    resources.expect_later(gone, within=windows.status_update(), after=removed)
 
 
 def expect_lease_recreated(lab: Lab, claim: Expectations) -> None:
@@ -92,10 +83,12 @@ def expect_lease_recreated(lab: Lab, claim: Expectations) -> None:
     until_unknown_s = 1 + 2 * configuration["R"] + configuration["G"] + 3 * configuration["P"]
 
     lab.run(actions.send_request("DELETE", f"{LEASES}/{node}"))
-    claim("heartbeat.lease-recreated").expect(
-        moments.created("leases", node, IN_LEASES, like=own), within=renewal, after=removal
+    creation, recreated = (
+        moments.created("leases", node, IN_LEASES, like=own),
+        claim("heartbeat.lease-recreated"),
     )
-    claim("heartbeat.lease-recreated").never(node.unknown, throughout=until_unknown_s, after=removal)
+    recreated.expect(creation, within=renewal, after=removal)
+    recreated.never(node.unknown, throughout=until_unknown_s, after=removal)
 
 
 def _conditions_later_than(node: dict[str, dict[str, list[dict[str, str]]]]) -> list[dict[str, object]]:

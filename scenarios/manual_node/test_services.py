@@ -15,20 +15,14 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
     node, update_s = lab.target, lab.configuration["U"]
     not_true = {"type": "Ready", "status": {"$not": "True"}}
     unready = moments.written("nodes", {"metadata": {"name": node}, "status": {"conditions": [not_true]}})
-    report = node.status_report
+    report, all_services = node.status_report, claim("manual-node.healthy-means-all-services")
     update_period = windows.formula("period", "U", "U - slack", f"1.04U + {LOOK_S} + slack")
-    two_periods = windows.absence("2G")
 
     with lab.record(), lab.inject(faults.kubelet_settings(node, nodeStatusReportFrequency=f"{update_s:g}s")):
-        service, service_ports, endpoints, endpoint_ports = (
-            lab.observe(probes.field_of(path, field)).value
-            for path, field in (
-                (KUBERNETES, "spec.clusterIP"),
-                (KUBERNETES, "spec.ports"),
-                (ENDPOINTS, "endpoints"),
-                (ENDPOINTS, "ports"),
-            )
-        )
+        service = lab.observe(probes.field_of(KUBERNETES, "spec.clusterIP")).value
+        service_ports = lab.observe(probes.field_of(KUBERNETES, "spec.ports")).value
+        endpoints = lab.observe(probes.field_of(ENDPOINTS, "endpoints")).value
+        endpoint_ports = lab.observe(probes.field_of(ENDPOINTS, "ports")).value
         by_service = probes.api_at(node, service, service_ports[0]["port"])
         directly = probes.api_at(node, endpoints[0]["addresses"][0], endpoint_ports[0]["port"])
         with lab.inject(faults.kube_proxy(node)) as proxy:
@@ -39,20 +33,12 @@ def test_node_without_kube_proxy_stays_ready(lab: Lab, claim: Expectations) -> N
             lab.wait_for(moments.first_after(report, after=first).after(first, REPORTED_S))
         without_proxy, direct = lab.observe(by_service), lab.observe(directly)
         is_served = (with_proxy.value, direct.value) == (ANSWERS, ANSWERS)
-        lab.require_lab(
-            is_served,
-            otherwise="the API server does not answer the node",
-            next_step=f"see the log of kube-proxy-{node}",
-        )
-        claim("manual-node.healthy-means-all-services").never(
-            unready, throughout=two_periods, after=proxy.healed_at
-        )
+        silent, next_step = "the API server does not answer the node", f"see the log of kube-proxy-{node}"
+        lab.require_lab(is_served, otherwise=silent, next_step=next_step)
+        all_services.never(unready, throughout="2G", after=proxy.healed_at)
         end = lab.observe(by_service)
-        is_proxy_stopped = ANSWERS not in (without_proxy.value, end.value)
-        next_step = "see what else answers at its address"
-        lab.require_lab(
-            is_proxy_stopped, otherwise="the Service answers without kube-proxy", next_step=next_step
-        )
-    claim("manual-node.healthy-means-all-services").expect_later(
-        checks.spaced(report, update_period, at_least=5, after=proxy.healed_at, until=end.completed)
-    )
+        is_stopped = ANSWERS not in (without_proxy.value, end.value)
+        answers, next_step = "the Service answers without kube-proxy", "see what else answers at its address"
+        lab.require_lab(is_stopped, otherwise=answers, next_step=next_step)
+    without = {"after": proxy.healed_at, "until": end.completed}
+    all_services.expect_later(checks.spaced(report, update_period, at_least=5, **without))

@@ -30,7 +30,7 @@ def test_api_accepts_only_dns_subdomains_as_node_names(lab: Lab, claim: Expectat
 
 @needs(nodes=2)
 def test_duplicate_node_name_is_rejected(lab: Lab, claim: Expectations) -> None:
-    uid = probes.field_of(f"{NODES}/{lab.target}", "metadata.uid")
+    uid = probes.node_field(lab.target, "metadata.uid")
     with lab.record():
         before = lab.observe(uid)
         duplicate = lab.run(actions.send_request("POST", NODES, {"metadata": {"name": lab.target}}))

@@ -21,7 +21,7 @@ def test_pods_of_partitioned_node_are_evicted_after_toleration(lab: Lab, claim: 
     with lab.record(status_of=pod):
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_for(node.unknown.never_after(fault.injected_at, lab.configuration["G"] / 2))
-            silent = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions"))
+            silent = lab.observe(probes.node_field(node, "status.conditions"))
             lab.wait_until_lost(node, fault)
             claim("monitoring.detection-time").expect_later(node.detection)
             unknown = moments.condition_reported(node, "Ready", "Unknown", *REASON)
@@ -83,7 +83,7 @@ def count_not_ready(lab: Lab, nodes: Sequence[str]) -> int:
     """Count the nodes that are not Ready by their Nodes: none, unless the lab has quarantined nodes."""
     count = 0
     for node in nodes:
-        conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.conditions")).value
+        conditions = lab.observe(probes.node_field(node, "status.conditions")).value
         count += ("Ready", "True") not in {(entry["type"], entry["status"]) for entry in conditions}
     return count
 

@@ -20,7 +20,7 @@ def test_restarted_kubelet_keeps_taints_and_updates_max_pods(lab: Lab, claim: Ex
     creation = moments.first_after(node.created, after=removal)
 
     with lab.record():
-        cores = int(lab.observe(probes.field_of(f"/api/v1/nodes/{node}", CORES)).value)
+        cores = int(lab.observe(probes.node_field(node, CORES)).value)
         per_core_limit, total_limit = (
             node.became({"status": {"capacity": {"pods": str(pods)}}}) for pods in (cores, cores + 1)
         )

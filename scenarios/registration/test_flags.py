@@ -187,7 +187,7 @@ def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab,
         taint.expect(pod.unschedulable, within=BINDING_S, after=pod.created)
         taint.never(pod.bound, throughout=absence_window, after=pod.created)
         taint.never(initialized, throughout=absence_window, after=node.ready)
-        provider_id = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.providerID"))
+        provider_id = lab.observe(probes.node_field(node, "spec.providerID"))
         flag.expect_value(provider_id, None)
         external = lab.run(actions.try_kubelet(node, "--cloud-provider=external"))
         flag.expect_value(external, {"status": None})

@@ -84,7 +84,7 @@ def expect_initial_node(claim: Expectations) -> None:
 
 def expect_same_capacity(lab: Lab, claim: Expectations) -> None:
     """Expect that the Node had from the beginning what its kubelet reports later."""
-    later = lab.observe(probes.field_of(f"/api/v1/nodes/{NEW}", "status.capacity")).value
+    later = lab.observe(probes.node_field(NEW, "status.capacity")).value
     capacity = {resource: later[resource] for resource in ("cpu", "memory", "pods")}
     initial = moments.created("nodes", NEW, like={"status": {"capacity": capacity}})
     claim("capacity.reported-at-registration").expect(initial, within=INITIAL_FIELD_S, after=REGISTERED)

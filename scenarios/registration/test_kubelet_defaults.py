@@ -8,7 +8,7 @@ PERIODS = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
 @needs(nodes=2)
 def test_kubelet_has_its_documented_defaults(lab: Lab, claim: Expectations) -> None:
     with lab.record():
-        capacity = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "status.capacity.pods"))
+        capacity = lab.observe(probes.node_field(lab.target, "status.capacity.pods"))
         claim("capacity.max-pods").expect_value(capacity, "110")
         claim("capacity.max-pods").expect_later(checks.default_of("maxPods"))
         damping = checks.default_of("evictionPressureTransitionPeriod")

@@ -4,15 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import (
-    HOSTNAME_LABEL,
-    NOT_READY,
-    PRESENT,
-    UNREACHABLE,
-    Cast,
-    Pod,
-    tolerates,
-)
+from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, NOT_READY, PRESENT, UNREACHABLE, Pod, tolerates
 from nodeproof.scenario.types import Injection
 
 SELECTED, STARTS_S = "selected", 60.0
@@ -33,7 +25,7 @@ class Pods:
         deployment: Deployment whose pod has the same toleration.
     """
 
-    cast: Cast
+    cast: actions.Cast
     daemon: Pod
     selected: Pod
     bare: Pod

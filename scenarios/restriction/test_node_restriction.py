@@ -145,7 +145,7 @@ def expect_access_to_own_pods(lab: Lab, claim: Expectations) -> None:
     node, another, answer = lab.target, lab.others[0], partial(send, lab)
     own, other = (lab.run(actions.run_pod(on=name)) for name in (node, another))
     pods = f"/api/v1/namespaces/{own.namespace}/pods"
-    uid = lab.observe(probes.field_of(f"{NODES}/{node}", "metadata.uid")).value
+    uid = lab.observe(probes.node_field(node, "metadata.uid")).value
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", **named_object(other.name)}
 
     restricted = claim("node-restriction.own-pods-only")

@@ -29,7 +29,7 @@ def test_kubelet_without_dbus_logs_it_and_runs_without_graceful_shutdown(
         # On a slow machine, the first line of the log comes long after the end of the action.
         needs_systemd.never(NODE.unknown, throughout=10 + LOG_S + lab.clear_s, after=restart.ended)
         needs_systemd.expect_value(lab.observe(probes.kubelet_field(NODE, "shutdownGracePeriod")), PERIOD)
-        conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{NODE}", "status.conditions"))
+        conditions = lab.observe(probes.node_field(NODE, "status.conditions"))
         needs_systemd.expect_value(conditions, [{"type": "Ready", "status": "True"}])
         lab.collect(starts, fails)
     start = moments.first_after(starts.line, after=restart.begun)

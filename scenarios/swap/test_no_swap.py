@@ -18,9 +18,7 @@ def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectatio
     no_swap, secrets = claim("swap.default-behavior"), claim("swap.secrets-on-disk")
 
     with lab.record(), lab.inject(faults.kubelet_settings(node, failSwapOn=False)):
-        earlier = (
-            lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "status.nodeInfo.swap.capacity")).value or 0
-        )
+        earlier = lab.observe(probes.node_field(node, "status.nodeInfo.swap.capacity")).value or 0
         size = next(size for size in SIZES_MIB if abs(earlier - (size << 20)) > 1 << 20)
         with lab.inject(faults.swap(node, size)) as fault:
             total = lab.observe(probes.meminfo(node, "SwapTotal")).value

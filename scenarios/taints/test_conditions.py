@@ -1,13 +1,10 @@
 """Taints that a node gets for its conditions."""
 
-import uuid
-
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, ZONE_LABEL, Node, tolerates, workload
+from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, ZONE_LABEL, Node, tolerates, unique
 from nodeproof.scenario.types import Moment
 
-HOSTNAME, CAPACITY, SCHEDULING_S = "kubernetes.io/hostname", {"cpu": "4", "memory": "8Gi", "pods": "110"}, 15
-
+HOSTNAME, SCHEDULING_S = "kubernetes.io/hostname", 15
 PROBLEMS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
     "DiskPressure": "node.kubernetes.io/disk-pressure",
@@ -19,11 +16,11 @@ PROBLEMS = {
 @needs(nodes=2, duration_s="30")
 def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Expectations) -> None:
     """The Node has no kubelet, which would correct its conditions."""
-    node, clear = Node(f"by-hand-{uuid.uuid4().hex[:8]}"), windows.absence(lab.clear_s)
+    node, clear = Node(unique("by-hand")), lab.clear_s
     by_condition, network = claim("taints.noschedule-by-condition"), claim("conditions.network-unavailable")
 
     with lab.record():
-        conditions = lab.observe(probes.field_of(f"/api/v1/nodes/{lab.target}", "status.conditions"))
+        conditions = lab.observe(probes.node_field(lab.target, "status.conditions"))
         network.expect_value(conditions, {"$not": [{"type": "NetworkUnavailable"}]})
         # An event within the slack of an end of the counted time may lie beyond it.
         lab.wait_for(node.created.never_after(moments.recording_began(), clear))
@@ -36,11 +33,10 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
             added = by_condition.expect(taint.added, within=5, after=bad)
             lab.run(actions.set_condition(node, type_, "False"))
             removed = by_condition.expect(taint.removed, within=5, after=good)
-            if type_ == "NetworkUnavailable":
-                network.expect_later(added)
-                network.expect_later(removed)
+            for check in (added, removed) if type_ == "NetworkUnavailable" else ():
+                network.expect_later(check)
         lab.wait_for(bad.never_after(good, clear))
-        one_by_one = lab.observe(probes.field_of(f"/api/v1/nodes/{node}", "spec.taints")).completed
+        one_by_one = lab.observe(probes.node_field(node, "spec.taints")).completed
         for key in PROBLEMS.values():
             no_schedule, no_execute = (node.taint(key, f"No{verb}").added for verb in ("Schedule", "Execute"))
             once = checks.counted(no_schedule, 1, 1, after=moments.recording_began(), until=one_by_one)
@@ -56,33 +52,28 @@ def expect_taints_of_all_conditions(lab: Lab, claim: Expectations, node: Node, s
     A DaemonSet's pod on the host's network tolerates all of them.
     """
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in PROBLEMS.values()]
-    avoids, scheduling = claim("taints.scheduler-avoids"), windows.up_to(SCHEDULING_S)
+    avoids, allows = claim("taints.scheduler-avoids"), claim("taints.toleration-allows")
     # An event within the slack of an end of the counted time may lie in it.
     lab.wait_for(node.removed.never_after(since, lab.clear_s))
     # A PATCH replaces the list of conditions, so it names all of them.
     conditions = [{"type": type_, "status": "True", "reason": "Said"} for type_ in ("Ready", *PROBLEMS)]
-    status = {"status": {"capacity": CAPACITY, "conditions": conditions}}
+    capacity = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    status = {"status": {"capacity": capacity, "conditions": conditions}}
     lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{node}/status", status))
     for type_, key in PROBLEMS.items():
-        bad, added = (
-            moments.first_after(moment, after=since)
-            for moment in (node.condition(type_, "True"), node.taint(key, "NoSchedule").added)
-        )
+        bad = moments.first_after(node.condition(type_, "True"), after=since)
+        added = moments.first_after(node.taint(key, "NoSchedule").added, after=since)
         claim("taints.noschedule-by-condition").expect(added, within=5, after=bad)
-    avoided_pods = [
-        lab.run(
-            actions.pending_pod(only_on=node, tolerations=[entry for entry in tolerations if entry != other])
-        )
-        for other in tolerations
-    ]
+    three = [[entry for entry in tolerations if entry != other] for other in tolerations]
+    avoided_pods = [lab.run(actions.pending_pod(only_on=node, tolerations=group)) for group in three]
     tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=tolerations))
-    daemons = workload("DaemonSet", hostNetwork=True, nodeSelector={HOSTNAME: node})
+    daemons = actions.workload("DaemonSet", hostNetwork=True, nodeSelector={HOSTNAME: node})
     lab.run(daemons.make)
     for pod in avoided_pods:
-        avoids.expect(pod.unschedulable, within=scheduling, after=pod.created)
-    allows, daemon = claim("taints.toleration-allows"), daemons.pod_written(spec={"nodeName": node})
-    allows.expect(tolerant.bound, within=scheduling, after=tolerant.created)
-    allows.expect(daemon, within=scheduling, after=daemons.make.begun)
+        avoids.expect(pod.unschedulable, within=SCHEDULING_S, after=pod.created)
+    allows.expect(tolerant.bound, within=SCHEDULING_S, after=tolerant.created)
+    daemon = daemons.pod_written(spec={"nodeName": node})
+    allows.expect(daemon, within=SCHEDULING_S, after=daemons.make.begun)
     for pod in avoided_pods:
         avoids.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
@@ -95,7 +86,7 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
     node, exclusive = lab.target, claim("taints.mutually-exclusive")
     not_ready, unreachable = (node.taint(key) for key in (NOT_READY, UNREACHABLE))
     pod = lab.run(actions.run_pod(on=node, tolerations=[tolerates(NOT_READY), tolerates(UNREACHABLE)]))
-    unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+    marked = claim("conditions.pods-marked-if-not-ready-before")
 
     with lab.record(), lab.inject(faults.patch_ready(node)):
         lab.wait_for(not_ready.added.after(node.not_ready, windows.taint_pass()))
@@ -105,9 +96,7 @@ def test_unreachable_taint_replaces_not_ready_taint_of_partitioned_node(
             exclusive.expect(unreachable.added, within=windows.taint_pass(), after=node.unknown)
             exclusive.expect(not_ready.removed, within=1, after=unreachable.added)
             exclusive.never(unreachable.removed, throughout=lab.quiet_s, after=unreachable.added)
-            claim("conditions.pods-marked-if-not-ready-before").expect(
-                unready, within=windows.monitor_pass(), after=node.unknown
-            )
+            marked.expect(pod.unready, within=windows.monitor_pass(), after=node.unknown)
         lab.wait_for(node.lease_renewal.after(fault.healed_at, windows.recovery()))
         lab.run(actions.set_condition(node, "Ready", "False"))
         again = moments.first_after(node.not_ready, after=fault.healed_at)

@@ -1,19 +1,15 @@
 """Taints that a user adds to a node: which pods leave and when, and which are scheduled."""
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
-from nodeproof.scenario.kubernetes import CAST_GRACE_S, ZONE_LABEL, Node, Pod, tolerates
+from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, ZONE_LABEL, Node, Pod, tolerates, unique
 
-KEY, EFFECT, HOSTNAME = "example.com/drained", "NoExecute", "kubernetes.io/hostname"
-SECOND_KEY = "example.com/second"
-VALUE, OTHER_VALUE = "nodeproof", "other"
+KEY, SECOND_KEY, EFFECT = "example.com/drained", "example.com/second", "NoExecute"
+VALUE = "nodeproof"
 EVICTION_S, SCHEDULING_S = 2, 15
 LONG_S, MEDIUM_S, SHORT_S, LATE_S = 20, 10, 5, 4
-GRACE_S = 1
-"""Grace period of all pods but one (s)."""
 FOR_EVER = '[{"op": "remove", "path": "/spec/tolerations/0/tolerationSeconds"}]'
 Tolerations = Sequence[Sequence[Mapping[str, Any]]]
 
@@ -22,30 +18,29 @@ Tolerations = Sequence[Sequence[Mapping[str, Any]]]
 def test_user_taint_evicts_pods_according_to_tolerations(lab: Lab, claim: Expectations) -> None:
     node, short_s = lab.target, lab.toleration_s
     added = node.taint(KEY, EFFECT).added
-    equal, unequal = (
-        {"key": KEY, "operator": "Equal", "value": value, "effect": EFFECT} for value in (VALUE, OTHER_VALUE)
-    )
+    equal = {"key": KEY, "operator": "Equal", "value": VALUE, "effect": EFFECT}
+    unequal = {**equal, "value": "other"}
     of_other_effect = {"key": KEY, "operator": "Exists", "effect": "NoSchedule"}
     not_tolerant: Tolerations = ([], [unequal], [of_other_effect])
-    finite = claim("taints.user-noexecute-finite")
+    finite, graceful = claim("taints.user-noexecute-finite"), claim("eviction.graceful-delete")
+    evicts = claim("taints.user-noexecute-evicts")
 
     with lab.record():
         cast = lab.run(actions.run_cast(on=node, namesake_on=lab.others[0]))
-        evicted, (finite_pod, changed_pod, tolerant_pod, equal_pod) = (
-            [lab.run(actions.run_pod(on=node, tolerations=tolerations)) for tolerations in group]
-            for group in (
-                (*not_tolerant, [tolerates(KEY, -1)]),
-                ([tolerates(KEY, short_s)], [tolerates(KEY, short_s)], [tolerates(KEY)], [equal]),
-            )
+        leaving, for_a_while = (*not_tolerant, [tolerates(KEY, -1)]), [tolerates(KEY, short_s)]
+        evicted = [lab.run(actions.run_pod(on=node, tolerations=tolerations)) for tolerations in leaving]
+        finite_pod, changed_pod, tolerant_pod, equal_pod = (
+            lab.run(actions.run_pod(on=node, tolerations=tolerations))
+            for tolerations in (for_a_while, for_a_while, [tolerates(KEY)], [equal])
         )
         with lab.inject(faults.taint(node, KEY, EFFECT, VALUE)):
             patch = ("patch", "pod", changed_pod.name, f"--namespace={changed_pod.namespace}")
             change = lab.run(actions.kubectl(*patch, "--type=json", f"--patch={FOR_EVER}"))
             for pod in (*evicted, *cast.pods):
-                claim("taints.user-noexecute-evicts").expect(pod.deletion, within=EVICTION_S, after=added)
-                grace_s = CAST_GRACE_S if pod == cast.patient else GRACE_S
+                evicts.expect(pod.deletion, within=EVICTION_S, after=added)
+                grace_s = actions.CAST_GRACE_S if pod == cast.patient else 1
                 grace = pod.became({"metadata": {"deletionGracePeriodSeconds": grace_s}})
-                claim("eviction.graceful-delete").expect(grace, within=5, after=pod.deletion)
+                graceful.expect(grace, within=5, after=pod.deletion)
             due_s = short_s - lab.clear_s
             lab.check_not_due(changed_pod.deletion, change.completed, since=added, due_s=due_s)
             expect_late_pods_evicted(lab, claim)
@@ -64,14 +59,11 @@ def expect_late_pods_evicted(lab: Lab, claim: Expectations) -> None:
     If the kubelet rejects the first one (TaintToleration) before it is deleted, its removal is the deletion:
     a failed pod has no grace period (pkg/registry/core/pod/strategy.go, CheckGracefulDelete).
     """
-    late, finite = (
-        lab.run(actions.bound_pod(to=lab.target, tolerations=tolerations))
-        for tolerations in ([], [tolerates(KEY, LATE_S)])
-    )
-    claim("taints.user-noexecute-evicts").expect(late.deletion, within=EVICTION_S, after=late.created)
-    claim("taints.user-noexecute-finite").expect(
-        finite.deletion, within=windows.toleration(LATE_S), after=finite.created
-    )
+    late = lab.run(actions.bound_pod(to=lab.target, tolerations=[]))
+    later = lab.run(actions.bound_pod(to=lab.target, tolerations=[tolerates(KEY, LATE_S)]))
+    evicts, finite = claim("taints.user-noexecute-evicts"), claim("taints.user-noexecute-finite")
+    evicts.expect(late.deletion, within=EVICTION_S, after=late.created)
+    finite.expect(later.deletion, within=windows.toleration(LATE_S), after=later.created)
 
 
 def expect_scheduling(
@@ -82,11 +74,11 @@ def expect_scheduling(
         [lab.run(actions.pending_pod(only_on=lab.target, tolerations=tolerations)) for tolerations in group]
         for group in (not_tolerant, tolerant)
     )
-    avoids, scheduling_window = claim("taints.scheduler-avoids"), windows.up_to(SCHEDULING_S)
+    avoids, allows = claim("taints.scheduler-avoids"), claim("taints.toleration-allows")
     for pod in avoided_pods:
-        avoids.expect(pod.unschedulable, within=scheduling_window, after=pod.created)
+        avoids.expect(pod.unschedulable, within=SCHEDULING_S, after=pod.created)
     for pod in allowed_pods:
-        claim("taints.toleration-allows").expect(pod.bound, within=scheduling_window, after=pod.created)
+        allows.expect(pod.bound, within=SCHEDULING_S, after=pod.created)
     for pod in avoided_pods:
         avoids.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
@@ -97,7 +89,7 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
     first, second = lab.targets
     pods = [lab.run(actions.run_pod(on=node)) for node in (first, second)]
     first_added, second_added = (node.taint(KEY, EFFECT).added for node in (first, second))
-    half_token_period_s = 0.5 / lab.configuration["E"]
+    at_once = claim("taints.user-noexecute-not-rate-limited")
 
     with lab.record():
         # Injection waits for a recorded heartbeat of its node. Waiting here keeps the two taints together.
@@ -105,9 +97,9 @@ def test_user_taints_evict_pods_without_rate_limit(lab: Lab, claim: Expectations
             lab.wait_for(node.lease_renewal.after(moments.recording_began(), 2 * lab.configuration["R"]))
         with lab.inject(faults.taint(first, KEY, EFFECT, also=[second])):
             for pod, added in zip(pods, (first_added, second_added), strict=True):
-                claim("taints.user-noexecute-not-rate-limited").expect(pod.deletion, within=1, after=added)
+                at_once.expect(pod.deletion, within=1, after=added)
         # Else the result proves nothing: the limiter would have a token for each node.
-        lab.require(second_added, within_s=half_token_period_s, after=first_added)
+        lab.require(second_added, within_s=0.5 / lab.configuration["E"], after=first_added)
 
 
 @needs(nodes=3, faulted=2, duration_s="35")
@@ -118,13 +110,10 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
 
     with lab.record():
         manual_node, bound_pods = taint_manual_node(lab)
-        pod, stays = (
-            lab.run(actions.run_pod(on=on, tolerations=tolerations))
-            for on, tolerations in (
-                (node, [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]),
-                (other, [tolerates(KEY), tolerates(SECOND_KEY, MEDIUM_S)]),
-            )
-        )
+        tolerations = [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]
+        pod = lab.run(actions.run_pod(on=node, tolerations=tolerations))
+        tolerations = [tolerates(KEY), tolerates(SECOND_KEY, MEDIUM_S)]
+        stays = lab.run(actions.run_pod(on=other, tolerations=tolerations))
         with (
             lab.inject(faults.taint(node, KEY, EFFECT, also=[other])),
             lab.inject(faults.taint(node, SECOND_KEY, EFFECT)),
@@ -133,12 +122,12 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
                 pass
             due_s = MEDIUM_S - lab.clear_s
             lab.check_not_due(stays.deletion, brief.removed, since=brief.added, due_s=due_s)
-            claim("taints.user-noexecute-shortest").expect(
-                pod.deletion, within=windows.toleration(SHORT_S), after=second.added
+            shortest, cancelled = (
+                claim("taints.user-noexecute-shortest"),
+                claim("eviction.cancelled-on-recovery"),
             )
-            claim("eviction.cancelled-on-recovery").never(
-                stays.deletion, throughout=MEDIUM_S + 2.0, after=brief.added
-            )
+            shortest.expect(pod.deletion, within=windows.toleration(SHORT_S), after=second.added)
+            cancelled.never(stays.deletion, throughout=MEDIUM_S + 2.0, after=brief.added)
         expect_evictions(claim, manual_node, bound_pods)
 
 
@@ -147,8 +136,8 @@ def taint_manual_node(lab: Lab) -> tuple[Node, Mapping[Pod, int]]:
 
     A fault would add one taint after the other.
     """
-    node = Node(f"by-hand-{uuid.uuid4().hex[:8]}")
-    lab.run(actions.create_node(node, {HOSTNAME: node, ZONE_LABEL: lab.nodes()[0].zone}))
+    node = Node(unique("by-hand"))
+    lab.run(actions.create_node(node, {HOSTNAME_LABEL: node, ZONE_LABEL: lab.nodes()[0].zone}))
     lab.run(actions.keep_alive(node))
     pods = {
         lab.run(actions.bound_pod(to=node, tolerations=tolerations)): time_s
@@ -167,10 +156,9 @@ def taint_manual_node(lab: Lab) -> tuple[Node, Mapping[Pod, int]]:
 def expect_evictions(claim: Expectations, node: Node, pods: Mapping[Pod, int]) -> None:
     """Expect that each pod leaves as soon as one of the two taints makes it."""
     added = node.taint(KEY, EFFECT).added
+    evicts, finite = claim("taints.user-noexecute-evicts"), claim("taints.user-noexecute-finite")
     for pod, time_s in pods.items():
         if time_s:
-            claim("taints.user-noexecute-finite").expect(
-                pod.deletion, within=windows.toleration(time_s), after=added
-            )
+            finite.expect(pod.deletion, within=windows.toleration(time_s), after=added)
         else:
-            claim("taints.user-noexecute-evicts").expect(pod.deletion, within=EVICTION_S, after=added)
+            evicts.expect(pod.deletion, within=EVICTION_S, after=added)
