@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import ZONE_LABEL, Node, workload
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes
+from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, ZONE_LABEL, Node, workload
 from nodeproof.scenario.types import Moment
 
-HOSTNAME, TYPE, OWN = "kubernetes.io/hostname", "node.kubernetes.io/instance-type", "nodeproof.dev/own"
-NEW = "nodeproof.dev/new"
+TYPE, OWN, NEW = "node.kubernetes.io/instance-type", "nodeproof.dev/own", "nodeproof.dev/new"
 WELL_KNOWN = (
-    HOSTNAME,
+    HOSTNAME_LABEL,
     TYPE,
     ZONE_LABEL,
     "topology.kubernetes.io/region",
@@ -31,12 +30,13 @@ TAINTS: list[dict[str, Any]] = [
     {"key": "nodeproof.dev/avoided", "value": "two", "effect": "PreferNoSchedule"},
     {"key": "nodeproof.dev/evicting", "value": None, "effect": "NoExecute"},
 ]
-WITH_TAINTS = (
-    "--register-with-taints=nodeproof.dev/refusing=one:NoSchedule,nodeproof.dev/avoided=two:PreferNoSchedule,"
-    "nodeproof.dev/evicting:NoExecute"
+WITH_TAINTS = ",".join(
+    (
+        "nodeproof.dev/refusing=one:NoSchedule",
+        "nodeproof.dev/avoided=two:PreferNoSchedule",
+        "nodeproof.dev/evicting:NoExecute",
+    )
 )
-TOLERATED = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
-RESERVED = ("kubernetes.io/own", "own.k8s.io/own")
 LABELLED, SILENT, ALONE = Node("labelled"), Node("silent"), Node("alone")
 SELECTED = "kept"
 UP_S = 60.0
@@ -52,8 +52,6 @@ STANDALONE: Any = {
     "authorization": {"mode": "AlwaysAllow"},
 }
 HEALTHZ_PORT = 10248
-FORMER_IN_TREE_CLOUD = "aws"
-"""A cloud whose provider was part of Kubernetes."""
 UNINITIALIZED = {
     "key": "node.cloudprovider.kubernetes.io/uninitialized",
     "value": "true",
@@ -71,16 +69,14 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
     validation = claim("registration.node-labels-validation")
 
     with lab.record():
-        lab.run(actions.join(LABELLED, flags=[node_labels(FIRST), WITH_TAINTS]))
-        registration = claim("registration.node-labels").expect(
-            first, within=UP_S, after=moments.booted(LABELLED)
-        )
-        validation.expect_later(registration)
+        lab.run(actions.join(LABELLED, flags=[node_labels(FIRST), f"--register-with-taints={WITH_TAINTS}"]))
+        with_labels = claim("registration.node-labels")
+        validation.expect_later(with_labels.expect(first, within=UP_S, after=moments.booted(LABELLED)))
         tainted = moments.created("nodes", LABELLED, like={"spec": {"taints": TAINTS}})
         claim("registration.with-taints-format").expect(tainted, within=UP_S, after=moments.booted(LABELLED))
         restart_after_a_label_is_removed(lab, claim)
         register_with_second_labels(lab, claim)
-        for label in RESERVED:
+        for label in ("kubernetes.io/own", "own.k8s.io/own"):
             refusal = lab.run(actions.try_kubelet(LABELLED, f"--node-labels={label}=yes"))
             message = "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels"
             validation.expect_value(refusal, {"status": 1, "output": {"$contains": message}})
@@ -89,17 +85,13 @@ def test_restarted_kubelet_updates_only_well_known_labels(lab: Lab, claim: Expec
 def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     """Expect that a pod whose node selector no longer matches stays, also when its kubelet restarts."""
     label = actions.labels_of(SELECTED, "yes")
-    absence_window = windows.absence(lab.quiet_s)
-    restart_window = windows.up_to(RESTART_S)
-    pods = workload("Deployment", nodeSelector={HOSTNAME: LABELLED, **label}, tolerations=TOLERATED)
-    running, stopped = (
-        pods.pod_written(spec={"nodeName": LABELLED}, status={"phase": phase})
-        for phase in ("Running", {"$not": "Running"})
-    )
+    tolerated = [{"key": taint["key"], "operator": "Exists"} for taint in TAINTS]
+    pods = workload("Deployment", nodeSelector={HOSTNAME_LABEL: LABELLED, **label}, tolerations=tolerated)
+    running = pods.running_on(LABELLED)
+    stopped = pods.pod_written(spec={"nodeName": LABELLED}, status={"phase": {"$not": "Running"}})
     reconciled = LABELLED.became({"metadata": {"labels": RECONCILED}})
     own_changed = LABELLED.became({"metadata": {"labels": {"$not": {OWN: FIRST[OWN], NEW: None}}}})
-    no_label = {"metadata": {"labels": dict.fromkeys(label)}}
-    unlabel = actions.send_request("PATCH", f"/api/v1/nodes/{LABELLED}", no_label)
+    unlabel = actions.unlabel_node(LABELLED, SELECTED)
     restart = actions.restart_joined(LABELLED, node_labels(SECOND))
 
     lab.run(actions.label_node(LABELLED, SELECTED, "yes"))
@@ -107,19 +99,16 @@ def restart_after_a_label_is_removed(lab: Lab, claim: Expectations) -> None:
     lab.wait_for(running.after(pods.make.begun, UP_S))
     lab.wait_for(stopped.never_after(running, lab.clear_s))
     lab.run(unlabel)
-    claim("registration.label-change-running-pods").never(
-        stopped, throughout=absence_window, after=unlabel.ended
-    )
+    running_pods = claim("registration.label-change-running-pods")
+    restarted = claim("registration.label-change-kubelet-restart")
+    defaults = claim("registration.default-label-keys-reconciled")
+    ignored = claim("registration.node-labels-restart-ignored")
+
+    running_pods.never(stopped, throughout=lab.quiet_s, after=unlabel.ended)
     lab.run(restart)
-    claim("registration.default-label-keys-reconciled").expect(
-        reconciled, within=restart_window, after=restart.begun
-    )
-    claim("registration.label-change-kubelet-restart").never(
-        stopped, throughout=RESTART_S, after=restart.begun
-    )
-    claim("registration.node-labels-restart-ignored").never(
-        own_changed, throughout=absence_window, after=reconciled
-    )
+    defaults.expect(reconciled, within=RESTART_S, after=restart.begun)
+    restarted.never(stopped, throughout=RESTART_S, after=restart.begun)
+    ignored.never(own_changed, throughout=lab.quiet_s, after=reconciled)
 
 
 def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
@@ -136,7 +125,7 @@ def register_with_second_labels(lab: Lab, claim: Expectations) -> None:
 @needs(nodes=2, duration_s="45")
 def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: Expectations) -> None:
     """One kubelet may not register its Node; another one has no kubeconfig."""
-    absent, absent_from_begin = windows.absence(RETRY_S), windows.absence(lab.clear_s + RETRY_S)
+    absent_from_begin_s = lab.clear_s + RETRY_S
     silent, alone = (name.created for name in (SILENT, ALONE))
     silent_joins = actions.join(SILENT, registerNode=False)
     alone_joins = actions.join(ALONE, flags=["--kubeconfig="], healthzPort=HEALTHZ_PORT, **STANDALONE)
@@ -148,18 +137,18 @@ def test_kubelet_without_register_node_reports_for_manual_node(lab: Lab, claim: 
         lab.wait_for(silent.never_after(moments.recording_began(), lab.clear_s))
         lab.run(alone_joins)
         lab.run(silent_joins)
-        no_registration.expect_later(silent.never_after(moments.recording_began(), absent_from_begin))
-        no_registration.never(silent, throughout=absent, after=silent_joins.ended)
+        no_registration.expect_later(silent.never_after(moments.recording_began(), absent_from_begin_s))
+        no_registration.never(silent, throughout=RETRY_S, after=silent_joins.ended)
         use_a_node_that_was_created_by_hand(lab, claim, silent_joins.ended)
-        no_kubeconfig.expect_later(alone.never_after(moments.recording_began(), absent_from_begin))
-        no_kubeconfig.never(alone, throughout=absent, after=alone_joins.ended)
+        no_kubeconfig.expect_later(alone.never_after(moments.recording_began(), absent_from_begin_s))
+        no_kubeconfig.never(alone, throughout=RETRY_S, after=alone_joins.ended)
         no_kubeconfig.expect_value(lab.observe(probes.healthz(ALONE, HEALTHZ_PORT)), "ok")
 
 
 def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations, start: Moment) -> None:
     """Expect that the kubelet makes the Node Ready, and runs a pod that the scheduler binds to it."""
     healthy = claim("manual-node.becomes-healthy")
-    lab.run(actions.create_node(SILENT, {HOSTNAME: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
+    lab.run(actions.create_node(SILENT, {HOSTNAME_LABEL: SILENT, ZONE_LABEL: lab.nodes()[0].zone}))
     lab.wait_for(SILENT.created.after(start, UP_S))
     joined, created = lab.find(start), lab.find(SILENT.created)
     if joined is None or created is None or created.t - joined.t > GIVES_UP_S:
@@ -174,7 +163,7 @@ def use_a_node_that_was_created_by_hand(lab: Lab, claim: Expectations, start: Mo
 @needs(nodes=2, duration_s="50")
 def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab, claim: Expectations) -> None:
     """The lab runs no controller for this cloud."""
-    node, absence_window = Node("cloud-node"), windows.absence(lab.quiet_s)
+    node = Node("cloud-node")
     node_created = moments.created("nodes", node, like={"spec": {"taints": [UNINITIALIZED]}})
     initialized = node.taint(UNINITIALIZED["key"], UNINITIALIZED["effect"]).removed
     taint, flag = claim("registration.cloud-uninitialized-taint"), claim("registration.cloud-provider-flag")
@@ -185,12 +174,13 @@ def test_node_of_external_cloud_stays_uninitialized_without_controller(lab: Lab,
         lab.wait_for(node.ready.after(node_created, UP_S))
         pod = lab.run(actions.pending_pod(only_on=node))
         taint.expect(pod.unschedulable, within=BINDING_S, after=pod.created)
-        taint.never(pod.bound, throughout=absence_window, after=pod.created)
-        taint.never(initialized, throughout=absence_window, after=node.ready)
+        taint.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
+        taint.never(initialized, throughout=lab.quiet_s, after=node.ready)
         provider_id = lab.observe(probes.node_field(node, "spec.providerID"))
         flag.expect_value(provider_id, None)
         external = lab.run(actions.try_kubelet(node, "--cloud-provider=external"))
         flag.expect_value(external, {"status": None})
-        in_tree = lab.run(actions.try_kubelet(node, f"--cloud-provider={FORMER_IN_TREE_CLOUD}"))
+        # A cloud whose provider was part of Kubernetes.
+        in_tree = lab.run(actions.try_kubelet(node, "--cloud-provider=aws"))
         message = "was specified, but built-in cloud providers are disabled"
         flag.expect_value(in_tree, {"status": 1, "output": {"$contains": message}})

@@ -1,5 +1,7 @@
 """A machine that joins: the creator of its Node, and what the Node contains from the beginning."""
 
+from typing import Any
+
 from nodeproof.scenario import Expectations, Lab, actions, checks, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, NOT_READY, Node, Pod, Workload, unique, workload
 from nodeproof.scenario.sources import audit
@@ -23,7 +25,7 @@ INITIAL_FIELD_S = 5.0
 def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: Expectations) -> None:
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(unique("by-hand"))
-    settings = {"maxPods": PODS, "nodeLeaseDurationSeconds": 4 * RENEWAL_S}
+    settings: Any = {"maxPods": PODS, "nodeLeaseDurationSeconds": 4 * RENEWAL_S}
     kubelet_joins = actions.join(NEW, registerWithTaints=TAINTS, **settings)
     waiting = workload("Deployment", nodeSelector={HOSTNAME_LABEL: NEW}, tolerations=TOLERATED)
     user = f"system:node:{NEW}"
@@ -128,7 +130,7 @@ def expect_preference(lab: Lab, claim: Expectations) -> None:
     either = {"key": HOSTNAME_LABEL, "operator": "In", "values": [NEW, lab.target]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [either]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    fields = {"nodeSelector": {}, "affinity": affinity}
+    fields: Any = {"nodeSelector": {}, "affinity": affinity}
     pod = lab.run(actions.pending_pod(only_on=lab.target, tolerations=TOLERATED, **fields))
     bound = pod.became({"spec": {"nodeName": lab.target}})
     claim("taints.scheduler-avoids").expect(bound, within=SCHEDULING_S, after=pod.created)
