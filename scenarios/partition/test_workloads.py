@@ -7,8 +7,6 @@ from nodeproof.scenario.kubernetes import UNREACHABLE, Node, Pod, Workload, pref
 from nodeproof.scenario.sources import audit
 from nodeproof.scenario.types import Injection, Moment, Observation
 
-MANAGER = "kube-controller-manager"
-REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 REPORTED = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
     "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
@@ -18,8 +16,6 @@ REPORTED = {
 CONTAINER_START_S = 60.0
 GRACE_S, LONG_GRACE_S = 1, 45
 """Grace periods of pods without a controller and with one: shorter and longer than the default of 30 s."""
-EVICTIONS = "node_collector_evictions_total"
-MARK = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager"}
 
 
 @needs(nodes=3, faulted=1, duration_s="G + T + 4P + 40")
@@ -36,7 +32,7 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
         "terminationGracePeriodSeconds": LONG_GRACE_S,
     }
     deployment, stateful_set = workload("Deployment", **pod_fields), workload("StatefulSet", **pod_fields)
-    counter = probes.metric(MANAGER, EVICTIONS, zone=f":\x00:{zone}")
+    counter = probes.zone_metric("evictions_total", zone)
     no_schedule = node.taint(UNREACHABLE, "NoSchedule").added
 
     with lab.record(extra_resources=("endpointslices",)):
@@ -66,13 +62,10 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
 
 def run_served(lab: Lab, controller: Workload) -> Pod:
     """Run a workload with a Service, and return its pod on the target, which is a ready endpoint."""
-    lab.run(controller.make)
-    begun, start = controller.make.begun, windows.up_to(CONTAINER_START_S)
-    lab.wait_for(controller.running_on(lab.target).after(begun, start))
+    lab.start(controller, on=lab.target, within_s=CONTAINER_START_S)
     lab.run(actions.service(controller))
     served = endpoint_written(controller, lab.target, {"ready": True})
-    lab.wait_for(served.after(begun, start))
-    lab.require(served, within_s=CONTAINER_START_S, after=begun)
+    lab.wait_for_required(served, within_s=CONTAINER_START_S, after=controller.make.begun)
     return lab.run(actions.pod_of(controller, on=lab.target))
 
 
@@ -84,17 +77,19 @@ def endpoint_written(over: Workload, node: str, conditions: Mapping[str, bool]) 
 
 
 def expect_unknown_node(lab: Lab, claim: Expectations, fault: Injection) -> None:
-    node = lab.target
+    node, not_ready_event = lab.target, claim("monitoring.not-ready-event")
+    pressures = claim("conditions.pressure-unknown-when-unreachable")
+    by_condition = claim("taints.noschedule-by-condition")
+    reason = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
     for kind in ("Memory", "Disk", "PID"):
-        pressure = moments.condition_reported(node, f"{kind}Pressure", "Unknown", *REASON)
-        claim("conditions.pressure-unknown-when-unreachable").expect(pressure, within=1.0, after=node.unknown)
+        pressure = moments.condition_reported(node, f"{kind}Pressure", "Unknown", *reason)
+        pressures.expect(pressure, within=1.0, after=node.unknown)
         taint = node.taint(f"node.kubernetes.io/{kind.lower()}-pressure", "NoSchedule").added
-        no_taint = checks.counted(taint, 0, 0, **fault.span)
-        claim("taints.noschedule-by-condition").expect_later(no_taint)
+        by_condition.expect_none(taint, **fault.span)
     by_its_controller = {"reason": "NodeNotReady", "source": {"component": "node-controller"}}
     event = moments.written("events", {**by_its_controller, "involvedObject": {"kind": "Node", "name": node}})
-    claim("monitoring.not-ready-event").expect(event, within=2, after=node.unknown)
-    claim("monitoring.not-ready-event").expect_later(checks.counted(event, 1, 1, **fault.span))
+    not_ready_event.expect(event, within=2, after=node.unknown)
+    not_ready_event.expect_later(checks.counted(event, 1, 1, **fault.span))
 
 
 def expect_known_conditions(claim: Expectations, node: Node, unknown: Observation, fault: Injection) -> None:
@@ -118,36 +113,36 @@ def expect_unready_pods(
     lab: Lab, claim: Expectations, pods: Sequence[Pod], services: Sequence[Workload]
 ) -> None:
     """Expect that all pods of the node are marked, each with an event, and that no endpoint stays ready."""
-    marked, soon = claim("conditions.pods-marked-not-ready"), windows.up_to("P + 3")
+    marked, unknown = claim("conditions.pods-marked-not-ready"), lab.target.unknown
     for pod in pods:
         event = pod.event("NodeNotReady", "Node is not ready")
-        marked.expect_later(event, within=soon, after=lab.target.unknown)
-        unready = pod.became({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
-        marked.expect(unready, within=windows.monitor_pass(), after=lab.target.unknown)
+        marked.expect_later(event, within="P + 3", after=unknown)
+        marked.expect(pod.unready, within=windows.monitor_pass(), after=unknown)
     for service in services:
         left = endpoint_written(service, lab.target, {"ready": False})
-        marked.expect(left, within=soon, after=lab.target.unknown)
+        marked.expect(left, within="P + 3", after=unknown)
 
 
 def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:
     """Expect the same of all pods; the first one has no controller."""
-    node, tolerated_s = lab.target, lab.toleration_s
-    tainted, toleration = node.taint(UNREACHABLE).added, windows.toleration(tolerated_s)
-    latest = f"G + 3P + max(P, 1/E) + 1 + {tolerated_s}"
-    end_to_end = windows.formula(
-        "period", f"G + {tolerated_s}", f"G - 1.04R + {tolerated_s} - slack", f"{latest} + slack"
-    )
+    tolerated_s, tainted = lab.toleration_s, lab.target.taint(UNREACHABLE).added
+    toleration, nominal = windows.toleration(tolerated_s), f"G + {tolerated_s}"
+    earliest, latest = f"G - 1.04R + {tolerated_s}", f"G + 3P + max(P, 1/E) + 1 + {tolerated_s}"
+    end_to_end = windows.formula("period", nominal, f"{earliest} - slack", f"{latest} + slack")
+    in_all, graceful = claim("eviction.end-to-end-time"), claim("eviction.graceful-delete")
+    disruption, reported = claim("eviction.disruption-target"), claim("eviction.event")
 
     for pod in pods:
         grace_s = GRACE_S if pod == pods[0] else LONG_GRACE_S
         grace = pod.became({"metadata": {"deletionGracePeriodSeconds": grace_s}})
-        disruption_target = pod.became({"status": {"conditions": [{**MARK, "status": "True"}]}})
+        mark = {"type": "DisruptionTarget", "reason": "DeletionByTaintManager", "status": "True"}
+        marked = pod.became({"status": {"conditions": [mark]}})
         event = pod.event("TaintManagerEviction", "Marking for deletion")
-        claim("eviction.end-to-end-time").expect(pod.deletion, within=end_to_end, after=fault.injected_at)
-        claim("eviction.graceful-delete").expect(grace, within=5, after=pod.deletion)
-        claim("eviction.disruption-target").expect(disruption_target, within=toleration, after=tainted)
-        claim("eviction.event").expect(event, within=toleration, after=tainted)
-        claim("eviction.event").expect_later(checks.counted(event, 1, 1, **fault.span))
+        in_all.expect(pod.deletion, within=end_to_end, after=fault.injected_at)
+        graceful.expect(grace, within=5, after=pod.deletion)
+        disruption.expect(marked, within=toleration, after=tainted)
+        reported.expect(event, within=toleration, after=tainted)
+        reported.expect_later(checks.counted(event, 1, 1, **fault.span))
     claim("daemonset.not-evicted-on-node-failure").expect(pods[0].deletion, within=toleration, after=tainted)
 
 
@@ -158,20 +153,18 @@ def expect_replacement(lab: Lab, claim: Expectations, deployment: Workload, stat
     bound, running = deployment.pod_written(spec={"nodeName": elsewhere}), deployment.running_on(elsewhere)
     second = moments.created("pods", f"{stateful_set.name}-0", stateful_set.namespace)
 
-    claim("eviction.api-initiated").expect(
-        deployment.deletion, within=windows.toleration(lab.toleration_s), after=tainted
-    )
-    claim("eviction.replacement").expect(bound, within=5, after=deployment.deletion)
-    claim("eviction.replacement").expect(running, within=CONTAINER_START_S, after=bound)
-    claim("partition.statefulset-no-duplicate").never(
-        second, throughout=lab.quiet_s, after=stateful_set.deletion
-    )
+    toleration, replacement = windows.toleration(lab.toleration_s), claim("eviction.replacement")
+    claim("eviction.api-initiated").expect(deployment.deletion, within=toleration, after=tainted)
+    replacement.expect(bound, within=5, after=deployment.deletion)
+    replacement.expect(running, within=CONTAINER_START_S, after=bound)
+    no_duplicate = claim("partition.statefulset-no-duplicate")
+    no_duplicate.never(second, throughout=lab.quiet_s, after=stateful_set.deletion)
 
 
 def expect_no_binding(lab: Lab, claim: Expectations, pod: Pod) -> None:
-    unhealthy_node_avoided = claim("scheduling.unhealthy-node-avoided")
-    unhealthy_node_avoided.expect(pod.unschedulable, within=5, after=pod.created)
-    unhealthy_node_avoided.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
+    avoided = claim("scheduling.unhealthy-node-avoided")
+    avoided.expect(pod.unschedulable, within=5, after=pod.created)
+    avoided.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
 
 def expect_no_deletion(
@@ -193,6 +186,5 @@ def expect_direct_deletions(lab: Lab, claim: Expectations, pods: Sequence[Pod], 
     eviction_requests = audit(verb="create", subresource="eviction", **pod_pattern)
     lab.collect(deletions, eviction_requests)
     for requests, count in ((deletions, len(pods)), (eviction_requests, 0)):
-        claim("eviction.api-initiated").expect_later(
-            checks.counted(requests.request, count, count, **fault.span)
-        )
+        counted = checks.counted(requests.request, count, count, **fault.span)
+        claim("eviction.api-initiated").expect_later(counted)
