@@ -4,7 +4,7 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import UNREACHABLE, Node
 from nodeproof.scenario.types import Check, Moment, NodeInfo
 
-MANAGER, UNHEALTHY = "kube-controller-manager", "node_collector_unhealthy_nodes_in_zone"
+MANAGER = "kube-controller-manager"
 SMALL, LIMIT = 27, 50
 """SMALL is the limit that a flag sets, LIMIT its default."""
 
@@ -24,37 +24,26 @@ def test_disrupted_zone_stops_evictions_at_the_limit_and_slows_above_it(
 ) -> None:
     """14 lost nodes of 27 are 52 percent, and 15 disrupt the zone; of 28 nodes, 16 do."""
     boundary_fifty = claim("rate-limits.boundary-fifty")
+    on_change = claim("rate-limits.limiter-only-on-state-change")
     *lost, one, other = [node for node in lab.nodes() if node.name in lab.targets]
     zone = [node.name for node in lab.nodes() if node.zone == one.zone]
     taint_writes = moments.no_execute_written(*zone)
     all_lost, joined = loss_of(lost), moments.created("nodes", "one-more")
     limit = faults.settings(MANAGER, large_cluster_size_threshold=str(SMALL))
-    lab.require_lab(
-        len(zone) == SMALL, otherwise=f"the zone does not have {SMALL} nodes", next_step="leave out --nodes"
-    )
+    require_size(lab, len(zone), SMALL)
 
     with lab.record(), lab.inject(limit), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(all_lost.after(fault.injected_at, windows.detection_from_fault()))
         # The first write may have waited for the API, so no gap is judged.
-        first_write_window = windows.up_to("1/E + 1")
-        boundary_fifty.expect(
-            moments.first_after(taint_writes, after=all_lost), within=first_write_window, after=all_lost
-        )
+        first_write = moments.first_after(taint_writes, after=all_lost)
+        boundary_fifty.expect(first_write, within="1/E + 1", after=all_lost)
         with lab.inject(faults.patch_ready(one.name)):
             boundary_fifty.never(taint_writes, throughout=windows.stopped(), after=Node(one.name).not_ready)
             with lab.inject(faults.patch_ready(other.name)) as other_fault:
                 lab.run(actions.join("one-more", one.zone))
-                claim("rate-limits.limiter-only-on-state-change").never(
-                    taint_writes, throughout=windows.stopped(), after=joined
-                )
-            normal = checks.spaced(
-                taint_writes,
-                windows.spacing(),
-                at_least=2,
-                after=other_fault.healed_at,
-                until=Node(other.name).not_ready,
-            )
-            claim("rate-limits.limiter-only-on-state-change").expect(normal)
+                on_change.never(taint_writes, throughout=windows.stopped(), after=joined)
+            span = {"after": other_fault.healed_at, "until": Node(other.name).not_ready}
+            on_change.expect(checks.spaced(taint_writes, windows.spacing(), at_least=2, **span))
             taints = [Node(node.name).taint(UNREACHABLE).added for node in lost]
             lab.check_still_to_come(taints, at_least=4)
             slow = expect_secondary_rate(lab, claim, taint_writes, other, len(lost) + 2, at_least=2)
@@ -65,16 +54,17 @@ def test_disrupted_zone_stops_evictions_at_the_limit_and_slows_above_it(
 def test_disrupted_zone_of_51_nodes_evicts_one_node_in_100_s(lab: Lab, claim: Expectations) -> None:
     *lost, other = [node for node in lab.nodes() if node.name in lab.targets]
     taint_writes = moments.no_execute_written(*(node.name for node in lab.nodes()))
-    lab.require_lab(
-        len(lab.nodes()) == LIMIT + 1,
-        otherwise=f"the zone does not have {LIMIT + 1} nodes",
-        next_step="leave out --nodes",
-    )
+    require_size(lab, len(lab.nodes()), LIMIT + 1)
 
     with lab.record(), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(loss_of(lost).after(fault.injected_at, windows.detection_from_fault()))
         expect_secondary_rate(lab, claim, taint_writes, other, len(lost) + 1, at_least=1)
         claim("rate-limits.large-secondary").expect_later(checks.default_of("secondary-node-eviction-rate"))
+
+
+def require_size(lab: Lab, size: int, wanted: int) -> None:
+    other_size = f"the zone does not have {wanted} nodes"
+    lab.require_lab(size == wanted, otherwise=other_size, next_step="leave out --nodes")
 
 
 def loss_of(nodes: list[NodeInfo]) -> Moment:
@@ -89,20 +79,11 @@ def expect_secondary_rate(
     Until a pass has seen that node, evictions come at the earlier rate.
     """
     with lab.inject(faults.patch_ready(node.name)) as fault:
-        a_pass = windows.absence(lab.configuration["P"] + 1.0)
-        lab.wait_for(Node(node.name).ready.never_after(fault.injected_at, a_pass))
-        unhealthy = lab.observe(probes.metric(MANAGER, UNHEALTHY, zone=f":\x00:{node.zone}"))
-        lab.require_lab(
-            unhealthy.value == lost,
-            otherwise=f"the node monitor does not count {lost} lost nodes yet",
-            next_step="run it on an idle host",
-        )
-        return claim("rate-limits.large-secondary").expect(
-            checks.spaced(
-                taint_writes,
-                windows.secondary_spacing(),
-                at_least=at_least,
-                after=unhealthy.completed,
-                until=fault.healing_at,
-            )
-        )
+        a_pass_s = lab.configuration["P"] + 1.0
+        lab.wait_for(Node(node.name).ready.never_after(fault.injected_at, a_pass_s))
+        unhealthy = lab.observe(probes.zone_metric("unhealthy_nodes_in_zone", node.zone))
+        too_early = f"the node monitor does not count {lost} lost nodes yet"
+        lab.require_lab(unhealthy.value == lost, otherwise=too_early, next_step="run it on an idle host")
+        span = {"after": unhealthy.completed, "until": fault.healing_at}
+        rate = checks.spaced(taint_writes, windows.secondary_spacing(), at_least=at_least, **span)
+        return claim("rate-limits.large-secondary").expect(rate)

@@ -4,11 +4,6 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, ZONE_LABEL, Node, Pod
 from nodeproof.scenario.types import Moment, NodeInfo
 
-EXCLUDED = "node.kubernetes.io/exclude-disruption"
-SIZE = "node_collector_zone_size"
-SECOND = "max(P, 1/E) + 1/E + 1"
-CANCELLED = "Cancelling deletion of Pod"
-
 
 def loss_of(nodes: list[Node]) -> Moment:
     return moments.all_of(*(node.unknown for node in nodes))
@@ -31,32 +26,26 @@ def test_no_pod_is_evicted_while_all_zones_are_down(lab: Lab, claim: Expectation
     taint_writes = moments.no_execute_written(*names)
     tolerated_s = round(len(far) / lab.configuration["E"] + 8)
     pod = lab.run(actions.run_pod(on=far[0], tolerates_unreachable_s=tolerated_s))
-    cancellation = pod.event("TaintManagerEviction", CANCELLED)
-    far_bound = f"{len(far)}/E + P + 1"
-    all_tainted = windows.up_to(far_bound)
-    exclusion = faults.set_label(EXCLUDED, "false", {excluded.name: None})
+    cancellation = pod.event("TaintManagerEviction", "Cancelling deletion of Pod")
+    label = "node.kubernetes.io/exclude-disruption"
+    exclusion = faults.set_label(label, "false", {excluded.name: None})
+    untaints, no_evictions = claim("zones.all-down-untaints"), claim("zones.all-down-no-evictions")
+    exclude_label = claim("zones.exclude-disruption-label")
 
     with lab.record(), lab.inject(exclusion), lab.inject(faults.outage(*lost)) as fault:
         lab.wait_for(loss_of(names).after(fault.injected_at, windows.detection_from_fault()))
-        lab.wait_for(taints_of(far).after(loss_of(far), all_tainted))
+        lab.wait_for(taints_of(far).after(loss_of(far), f"{len(far)}/E + P + 1"))
         with lab.inject(faults.patch_ready(last)) as all_down:
             for node in far:
-                taint_removal = claim("zones.all-down-untaints").expect(
-                    moments.untainted(node, "NoExecute"), within=windows.monitor_pass(), after=last.not_ready
-                )
-                claim("zones.exclude-disruption-label").expect_later(taint_removal)
-            claim("zones.all-down-no-evictions").never(
-                taint_writes, throughout=windows.stopped(), after=last.not_ready
-            )
-            size = lab.observe(probes.metric("kube-controller-manager", SIZE, zone=f":\x00:{home}"))
-            claim("zones.exclude-disruption-label").expect_value(size, len(others) + 1)
-            no_deletion = claim("zones.all-down-no-evictions").never(
-                pod.deletion, throughout=tolerated_s, after=last.not_ready
-            )
-            claim("zones.all-down-untaints").expect_later(no_deletion)
-            claim("zones.all-down-untaints").expect_later(
-                cancellation, within=windows.monitor_pass(), after=last.not_ready
-            )
+                untainted = moments.untainted(node, "NoExecute")
+                check = untaints.expect(untainted, within=windows.monitor_pass(), after=last.not_ready)
+                exclude_label.expect_later(check)
+            no_evictions.never(taint_writes, throughout=windows.stopped(), after=last.not_ready)
+            size = lab.observe(probes.zone_metric("zone_size", home))
+            exclude_label.expect_value(size, len(others) + 1)
+            kept = no_evictions.never(pod.deletion, throughout=tolerated_s, after=last.not_ready)
+            untaints.expect_later(kept)
+            untaints.expect_later(cancellation, within=windows.monitor_pass(), after=last.not_ready)
         back = moments.first_after(last.ready, after=all_down.healing_at)
         expect_evictions(claim, taint_writes, far, pod, tolerated_s, back)
         expect_new_grace_period(lab, claim, last, excluded)
@@ -71,9 +60,9 @@ def expect_evictions(
     resumption = windows.formula("within", "1/E + 2P + 1", "1/E - slack", "1/E + 2P + 1 + slack")
     tainted_again = moments.first_after(far[0].taint(UNREACHABLE).added, after=back)
     recovery_resumes.expect(moments.first_after(taint_writes, after=back), within=resumption, after=back)
-    recovery_resumes.expect(
-        checks.spaced(taint_writes, windows.spacing(), at_least=len(far) - 1, after=back, until=pod.deletion)
-    )
+    span = {"after": back, "until": pod.deletion}
+    rate = checks.spaced(taint_writes, windows.spacing(), at_least=len(far) - 1, **span)
+    recovery_resumes.expect(rate)
     recovery_resumes.expect(pod.deletion, within=windows.toleration(tolerated_s), after=tainted_again)
 
 
@@ -96,13 +85,11 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
 @needs(nodes=3, faulted=3, radius="cluster", duration_s="G + 1.2/E2 + 25")
 def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
     """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
-    entries = lab.nodes()
-    lab.require_lab(
-        len(entries) == 3, otherwise="the lab does not have three nodes", next_step="leave out --nodes"
-    )
+    entries, single_zone = lab.nodes(), claim("zones.single-zone-cluster")
+    other_size = "the lab does not have three nodes"
+    lab.require_lab(len(entries) == 3, otherwise=other_size, next_step="leave out --nodes")
     one, other, last = (Node(entry.name) for entry in entries)
     tainted = one.taint(NOT_READY).added
-    second = windows.up_to(SECOND)
     taint_writes = moments.no_execute_written(one, other, last)
     without_zones = faults.set_label(ZONE_LABEL, None, {entry.name: entry.zone for entry in entries})
 
@@ -110,14 +97,11 @@ def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Ex
         lab.wait_for(tainted.after(one.not_ready, windows.taint_pass()))
         with lab.inject(faults.outage(entries[1])) as fault:
             lab.wait_for(loss_of([other]).after(fault.injected_at, windows.detection_from_fault()))
-            lab.wait_for(moments.all_of(tainted, taints_of([other])).after(loss_of([other]), second))
+            lab.wait_for(
+                moments.all_of(tainted, taints_of([other])).after(loss_of([other]), "max(P, 1/E) + 1/E + 1")
+            )
             with lab.inject(faults.patch_ready(last)):
                 for node in (one, other):
-                    claim("zones.single-zone-cluster").expect(
-                        moments.untainted(node, "NoExecute"),
-                        within=windows.monitor_pass(),
-                        after=last.not_ready,
-                    )
-                claim("zones.single-zone-cluster").never(
-                    taint_writes, throughout=windows.stopped(), after=last.not_ready
-                )
+                    untainted = moments.untainted(node, "NoExecute")
+                    single_zone.expect(untainted, within=windows.monitor_pass(), after=last.not_ready)
+                single_zone.never(taint_writes, throughout=windows.stopped(), after=last.not_ready)
