@@ -4,11 +4,8 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import Node, Pod, preferring, workload
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-REMOVED = "pod_gc_collector_force_delete_pods_total"
-CONTAINER_START_S, SCHEDULING_S = 60.0, 15.0
-EARLY_S, COLLECTION_S = 20.0, 85.0
-"""Less than the shortest quarantine, and more than the longest."""
-FREED = windows.up_to(f"80 + {SCHEDULING_S}")
+SCHEDULING_S, EARLY_S, COLLECTION_S = 15.0, 20.0, 85.0
+"""EARLY_S is less than the shortest quarantine, COLLECTION_S more than the longest."""
 
 
 @needs(nodes=3, faulted=2, duration_s="110")
@@ -28,7 +25,7 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
 
     with lab.record():
         lab.run(namespace.make)
-        lab.start(pods, on=node, within_s=CONTAINER_START_S)
+        lab.start(pods, on=node, within_s=60.0)
         owner = {"body": {"metadata": {"ownerReferences": [{"kind": "Node", "name": node}]}}}
         lease = lab.run(actions.send_request("GET", f"{LEASES}/{node}"))
         claim("heartbeat.lease-owner").expect_value(lease, owner)
@@ -37,16 +34,16 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
         with lab.inject(faults.delete_node(node, lab.labels(node))):
             expect_event_and_no_lease(claim, node)
             expect_removal(claim, pod)
-            claim("deletion-gc.quarantine-cancel").never(
-                early_pod.removal, throughout=COLLECTION_S, after=early_deletion
+            cancelled = claim("deletion-gc.quarantine-cancel")
+            cancelled.never(early_pod.removal, throughout=COLLECTION_S, after=early_deletion)
+            creation = moments.created("pods", f"{pods.name}-0", pods.namespace)
+            replacement = moments.first_after(creation, after=deletion)
+            claim("deletion-gc.names-freed").expect(
+                replacement, within=f"80 + {SCHEDULING_S}", after=deletion
             )
-            replacement = moments.first_after(
-                moments.created("pods", f"{pods.name}-0", pods.namespace), after=deletion
-            )
-            claim("deletion-gc.names-freed").expect(replacement, within=FREED, after=deletion)
-            labels = {"reason": "orphaned", "namespace": namespace.name}
-            count = lab.observe(probes.metric("kube-controller-manager", REMOVED, **labels))
-            claim("deletion-gc.force-metric").expect_value(count, 1)
+            removals, labels = "pod_gc_collector_force_delete_pods_total", {"namespace": namespace.name}
+            counter = probes.metric("kube-controller-manager", removals, reason="orphaned", **labels)
+            claim("deletion-gc.force-metric").expect_value(lab.observe(counter), 1)
     threshold = checks.default_of("terminated-pod-gc-threshold")
     claim("deletion-gc.terminated-threshold").expect_later(threshold)
 
@@ -64,10 +61,9 @@ def expect_event_and_no_lease(claim: Expectations, node: Node) -> None:
 
 def expect_removal(claim: Expectations, pod: Pod) -> None:
     """Expect that a pod is failed by the collector, and then removed."""
-    deletion = Node(pod.node).removed
+    deletion, failed_first = Node(pod.node).removed, claim("deletion-gc.failed-phase-first")
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
-    status = {"phase": "Failed", "conditions": [condition]}
-    failed = pod.became({"status": status})
-    claim("deletion-gc.failed-phase-first").expect(failed, within=windows.quarantine(), after=deletion)
-    claim("deletion-gc.failed-phase-first").expect(pod.removal, within=windows.afterwards(5), after=failed)
+    failed = pod.became({"status": {"phase": "Failed", "conditions": [condition]}})
+    failed_first.expect(failed, within=windows.quarantine(), after=deletion)
+    failed_first.expect(pod.removal, within=windows.afterwards(5), after=failed)
     claim("deletion-gc.pods-removed").expect(pod.removal, within=windows.quarantine(), after=deletion)

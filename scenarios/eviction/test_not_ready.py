@@ -4,43 +4,38 @@ from nodeproof.scenario import Expectations, Lab, actions, faults, moments, need
 from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, Node, Workload, workload
 from nodeproof.scenario.types import Moment
 
-PLACED = windows.up_to(5.0)
+PLACED_S = 5.0
 
 
 @needs(nodes=2, faulted=1, duration_s="20")
 def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expectations) -> None:
     node, other = lab.target, lab.others[0]
     pod = lab.run(actions.run_pod(on=node))
-    unready = {"conditions": [{"type": "Ready", "status": "False"}]}
-    pod_not_ready = moments.written(
-        "pods", {"metadata": {"namespace": pod.namespace, "name": pod.name}, "status": unready}
-    )
+    identity, unready = {"namespace": pod.namespace, "name": pod.name}, {"type": "Ready", "status": "False"}
+    pod_not_ready = moments.written("pods", {"metadata": identity, "status": {"conditions": [unready]}})
+    not_marked = claim("conditions.pods-not-marked-on-kubelet-false")
+    daemons = claim("daemonset.not-created-on-not-ready")
     a_pass_s = 2 * lab.configuration["P"] + 3.0
     old, new = workload("DaemonSet"), workload("DaemonSet")
 
     with lab.record():
         lab.run(old.make)
-        lab.wait_for(pod_meant_for(old, node).after(old.make.begun, PLACED))
+        lab.wait_for(pod_meant_for(old, node).after(old.make.begun, PLACED_S))
         with lab.inject(faults.patch_ready(node)) as fault:
             expect_taint(claim, node, other, windows.absence(a_pass_s))
-            claim("conditions.pods-not-marked-on-kubelet-false").never(
-                pod_not_ready, throughout=a_pass_s, after=node.not_ready
-            )
+            not_marked.never(pod_not_ready, throughout=a_pass_s, after=node.not_ready)
             lab.run(new.make)
-            daemons = claim("daemonset.not-created-on-not-ready")
-            daemons.expect(pod_meant_for(new, other), within=PLACED, after=new.make.begun)
-            daemons.never(
-                old.deletion, throughout=windows.absence_including_anchor(a_pass_s), after=node.not_ready
-            )
+            daemons.expect(pod_meant_for(new, other), within=PLACED_S, after=new.make.begun)
+            a_pass = windows.absence_including_anchor(a_pass_s)
+            daemons.never(old.deletion, throughout=a_pass, after=node.not_ready)
             daemons.never(pod_meant_for(new, node), throughout=lab.quiet_s, after=new.make.begun)
         lab.wait_for(node.ready.after(fault.injected_at, windows.recovery()))
         for effect, within in (("NoSchedule", windows.up_to(2)), ("NoExecute", windows.monitor_pass())):
             removal = node.taint(NOT_READY, effect).removed
             claim("taints.removed-on-recovery").expect(removal, within=within, after=node.ready)
-        daemons.expect(pod_meant_for(new, node), within=PLACED, after=fault.healing_at)
+        daemons.expect(pod_meant_for(new, node), within=PLACED_S, after=fault.healing_at)
 
-    unreachable = node.taint(UNREACHABLE).added
-    claim("taints.not-ready-noexecute").expect_none(unreachable, **fault.span)
+    claim("taints.not-ready-noexecute").expect_none(node.taint(UNREACHABLE).added, **fault.span)
 
 
 def expect_taint(claim: Expectations, node: Node, other: Node, a_pass: windows.WindowSpec) -> None:

@@ -15,8 +15,7 @@ def test_static_pod_of_unreachable_node_is_not_evicted(lab: Lab, claim: Expectat
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, CONTAINER_START_S))
-        lab.require(static.running, within_s=CONTAINER_START_S, after=restart.requested_at)
+        lab.wait_for_required(static.running, within_s=CONTAINER_START_S, after=restart.requested_at)
         pod = lab.run(actions.run_pod(on=node, tolerates_unreachable_s=lab.toleration_s))
         with lab.inject(faults.partition(node)) as fault:
             # On a slow machine, the restart of the kubelet may bring an earlier condition and taint.

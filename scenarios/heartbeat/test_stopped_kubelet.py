@@ -43,8 +43,7 @@ def test_node_with_stopped_kubelet_loses_pods_without_toleration(lab: Lab, claim
 
 def require_start(lab: Lab, event: Moment, after: Moment) -> None:
     """Wait until a pod is running, and require it: no claim promises it."""
-    lab.wait_for(event.after(after, CONTAINER_START_S))
-    lab.require(event, within_s=CONTAINER_START_S, after=after)
+    lab.wait_for_required(event, within_s=CONTAINER_START_S, after=after)
 
 
 def expect_eviction(

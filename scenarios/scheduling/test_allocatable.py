@@ -34,20 +34,15 @@ def test_pods_get_no_more_than_allocatable_resources(lab: Lab, claim: Expectatio
     reserved_claim = claim("scheduling.reserve-for-daemons")
 
     with lab.record():
-        default_resources = lab.observe(probes.resources_of(node))
-        capacity = default_resources.value["capacity"]
-        formula_claim.expect_value(
-            default_resources, resources_with_reserved(capacity, 0, DEFAULT_EVICTION_BYTES)
-        )
+        initial = lab.observe(probes.resources_of(node))
+        capacity = initial.value["capacity"]
+        formula_claim.expect_value(initial, resources_with_reserved(capacity, 0, DEFAULT_EVICTION_BYTES))
         remaining = capacity["cpu"] - RESERVED_CPU_M
         allocatable_report = node.became({"status": {"allocatable": {"cpu": f"{remaining}m"}}})
         with lab.inject(faults.kubelet_settings(node, **RESERVED)) as reserved:
-            lab.wait_for(allocatable_report.after(reserved.requested_at, RESTART_S))
-            lab.require(allocatable_report, within_s=RESTART_S, after=reserved.requested_at)
-            formula_claim.expect_value(
-                lab.observe(probes.resources_of(node)),
-                resources_with_reserved(capacity, RESERVED_CPU_M, RESERVED_MEMORY_BYTES),
-            )
+            lab.wait_for_required(allocatable_report, within_s=RESTART_S, after=reserved.requested_at)
+            expected = resources_with_reserved(capacity, RESERVED_CPU_M, RESERVED_MEMORY_BYTES)
+            formula_claim.expect_value(lab.observe(probes.resources_of(node)), expected)
             expect_unbound(lab, reserved_claim, remaining + 1)
             expect_bound(lab, reserved_claim, remaining)
 
@@ -58,14 +53,11 @@ def test_scheduler_counts_static_pods_but_not_foreign_processes(lab: Lab, claim:
     node, static = lab.target, mirror_pod(lab.target)
     static_pod_settings = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
     manifest = faults.static_pod(static, {"cpu": f"{STATIC_CPU}m"})
-    static_pod_claim, foreign_claim = (
-        claim("scheduling.counts-kubelet-containers"),
-        claim("scheduling.ignores-foreign"),
-    )
+    static_pod_claim = claim("scheduling.counts-kubelet-containers")
+    foreign_claim = claim("scheduling.ignores-foreign")
 
     with lab.record(), lab.inject(manifest), lab.inject(static_pod_settings) as restart:
-        lab.wait_for(static.running.after(restart.requested_at, RESTART_S))
-        lab.require(static.running, within_s=RESTART_S, after=restart.requested_at)
+        lab.wait_for_required(static.running, within_s=RESTART_S, after=restart.requested_at)
         remaining = lab.observe(probes.resources_of(node)).value["allocatable"]["cpu"] - STATIC_CPU
         with lab.inject(faults.unit_up(node, FOREIGN_WORK)):
             foreign_claim.expect_value(lab.observe(probes.task_of(node, FOREIGN)), TASK_RUNNING)

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes
 from nodeproof.scenario.kubernetes import Node, Pod
 from nodeproof.scenario.types import Shape
 
 NODE = Node("of-two-numa-nodes")
 CPUS, NUMA_NODES = 4, 2
-POLICY = "topologyManagerPolicy"
 EXCLUSIVE: Any = {
     "cpuManagerPolicy": "static",
     "memoryManagerPolicy": "Static",
@@ -21,9 +20,8 @@ EXCLUSIVE: Any = {
 """One CPU of the first NUMA node is reserved, and most of its memory."""
 LARGER_THAN_A_NUMA_NODE = {"cpu": "3", "memory": "64Mi"}
 ROOM_IN_ONE = {"cpu": "1", "memory": "200Mi"}
-UP_S, CONTAINER_START_S, RESTART_S, REMOVAL_S, REFUSAL_S = 120, 90, 60, 60, 10
+UP_S, CONTAINER_START_S, RESTART_S, REMOVAL_S = 120, 90, 60, 60
 """Times of an emulated machine."""
-REFUSED = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
 
 
 @needs(nodes=2, features=("shapes", "systemd", "real-pods"), duration_s="180")
@@ -31,30 +29,27 @@ def test_single_numa_node_policy_aligns_cpus_and_memory(lab: Lab, claim: Expecta
     """The same pod runs before and is refused after; another one could get a CPU of either NUMA node."""
     aligning = actions.restart_joined(NODE, "--topology-manager-policy=single-numa-node")
     report = moments.first_after(NODE.status_report, after=aligning.ended)
-    starts = windows.up_to(CONTAINER_START_S)
+    default, refuses = claim("topology.default-none"), claim("topology.policy-single-numa")
 
     with lab.record():
         lab.run(actions.join(NODE, shape=Shape(cpus=CPUS, numa_nodes=NUMA_NODES), **EXCLUSIVE))
         lab.wait_for(NODE.ready.after(moments.booted(NODE), UP_S))
-        claim("topology.default-none").expect_value(lab.observe(probes.kubelet_field(NODE, POLICY)), "none")
+        default.expect_value(lab.observe(probes.kubelet_field(NODE, "topologyManagerPolicy")), "none")
         _first, second = cpus_of_cells(lab)
         spread = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
-        claim("topology.default-none").expect(spread.running, within=starts, after=spread.bound)
+        default.expect(spread.running, within=CONTAINER_START_S, after=spread.bound)
         delete_pod(lab, spread)
 
         lab.run(aligning)
         lab.wait_for(report.after(aligning.ended, RESTART_S))
         too_large = bind_pod(lab, LARGER_THAN_A_NUMA_NODE)
-        claim("topology.policy-single-numa").expect(
-            too_large.became(REFUSED), within=REFUSAL_S, after=too_large.bound
-        )
+        refused = too_large.became({"status": {"phase": "Failed", "reason": "TopologyAffinityError"}})
+        refuses.expect(refused, within=10, after=too_large.bound)
         delete_pod(lab, too_large)
         aligned = bind_pod(lab, ROOM_IN_ONE)
-        lab.wait_for(aligned.running.after(aligned.bound, starts))
-        cpus, memory = (
-            lab.observe(probes.cgroup_file(aligned, f"cpuset.{resource}.effective"))
-            for resource in ("cpus", "mems")
-        )
+        lab.wait_for(aligned.running.after(aligned.bound, CONTAINER_START_S))
+        cpus = lab.observe(probes.cgroup_file(aligned, "cpuset.cpus.effective"))
+        memory = lab.observe(probes.cgroup_file(aligned, "cpuset.mems.effective"))
         claim("topology.hints-align").expect_value(memory, "1")
         claim("topology.hints-align").expect_value(cpus, {"$in": second})
 
