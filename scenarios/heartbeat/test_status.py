@@ -34,13 +34,12 @@ def test_idle_kubelet_renews_its_lease_and_seldom_reports_its_status(lab: Lab, c
         join_kubelets(lab, interval_s)
         lab.run(settled)
         rare_reports = checks.spaced(SELDOM.status_report, interval, at_least=1, **span)
+        longer = claim("heartbeat.status-longer-than-grace")
         claim("heartbeat.status-report-interval").expect(rare_reports)
         claim("heartbeat.two-forms").expect_later(rare_reports)
-        claim("heartbeat.status-longer-than-grace").expect_later(rare_reports)
+        longer.expect_later(rare_reports)
         claim("registration.status-update-frequency").expect_later(rare_reports)
-        claim("heartbeat.status-longer-than-grace").never(
-            SELDOM.unknown, throughout=2 * interval_s, after=settled.ended
-        )
+        longer.never(SELDOM.unknown, throughout=2 * interval_s, after=settled.ended)
         ratio = lab.observe(probes.size_ratio(f"/api/v1/nodes/{SELDOM}", f"{LEASES_PATH}/{SELDOM}"))
         lab.run(ended)
         recorded = moments.recording_began(), ended.ended
@@ -53,21 +52,14 @@ def test_idle_kubelet_renews_its_lease_and_seldom_reports_its_status(lab: Lab, c
 def join_kubelets(lab: Lab, interval_s: int) -> None:
     """Join the three kubelets, and wait until their Nodes are Ready and settled."""
     lab.run(actions.join(SELDOM, nodeStatusReportFrequency=f"{interval_s}s"))
-    lab.run(
-        actions.join(
-            EVERY_5_S,
-            nodeLeaseDurationSeconds=4,
-            nodeStatusUpdateFrequency="5s",
-            nodeStatusReportFrequency="0s",
-        )
-    )
+    at_each_check: Any = {"nodeStatusReportFrequency": "0s"}
+    frequent: Any = {"nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "5s", **at_each_check}
+    lab.run(actions.join(EVERY_5_S, **frequent))
     renewal = f"{lab.configuration['R']:g}s"
-    same_interval: Any = {"nodeStatusUpdateFrequency": renewal, "nodeStatusReportFrequency": "0s"}
-    lab.run(actions.join(OFTEN, **same_interval))
+    lab.run(actions.join(OFTEN, nodeStatusUpdateFrequency=renewal, **at_each_check))
     for node in (OFTEN, EVERY_5_S, SELDOM):
         lab.wait_for(node.ready.after(node.created, 60.0))
-    settling = windows.absence(2 * lab.configuration["U"])
-    lab.wait_for(SELDOM.removed.never_after(SELDOM.ready, settling))
+    lab.wait_for(SELDOM.removed.never_after(SELDOM.ready, 2 * lab.configuration["U"]))
 
 
 def expect_timeouts(lab: Lab, claim: Expectations) -> None:
@@ -88,11 +80,11 @@ def expect_intervals(claim: Expectations, renewal_s: float, span: Mapping[str, M
     """Expect the intervals of Lease renewals, and of status reports without an interval of their own."""
     renewal = periodic(SELDOM.lease_renewal, renewal_s, RETRANSMISSION_S, span)
     claim("heartbeat.two-forms").expect_later(renewal)
+    reduces_load = claim("heartbeat.lease-reduces-load")
     for moment in (OFTEN.status_report, OFTEN.lease_renewal):
-        check = periodic(moment, renewal_s, LATE_S / 2, span)
-        claim("heartbeat.lease-reduces-load").expect_later(check)
+        reduces_load.expect_later(periodic(moment, renewal_s, LATE_S / 2, span))
     heavier = checks.writes_more_than(OFTEN.status_report, OFTEN.lease_renewal, SIZE_RATIO, **span)
-    claim("heartbeat.lease-reduces-load").expect_later(heavier)
+    reduces_load.expect_later(heavier)
     update = periodic(EVERY_5_S.status_report, 5, LATE_S, span)
     claim("registration.status-update-frequency").expect_later(update)
 
