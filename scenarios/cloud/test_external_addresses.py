@@ -7,7 +7,7 @@ from nodeproof.scenario import Expectations, Lab, actions, faults, moments, need
 from nodeproof.scenario.kubernetes import CLOUD
 from nodeproof.scenario.types import Moment
 
-ANSWERS, UP_S = "answers", 60.0
+ANSWERS = "answers"
 ADDRESS_SYNCS_S = 10.0
 """Several syncs of the cloud node controller (s)."""
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  the kubelet's default; the networks of the lab's nodes are private
@@ -24,28 +24,19 @@ def external_ip_report(node: str, address: str) -> Moment:
 @needs(nodes=3, components=(CLOUD,), duration_s="35")
 def test_node_has_external_addresses_reported_by_cloud(lab: Lab, claim: Expectations) -> None:
     """The cloud reports two external IPs: one of the machine (network `control`), one of no machine."""
-    node = "cloud-node"
+    node, routable = "cloud-node", claim("addresses.external-ip-routable")
 
     with lab.record(), lab.inject(faults.cloud(answers={}, labels={}, initialises_nodes=True)):
         lab.run(actions.join(node, flags=["--cloud-provider=external"], address=ALL_ADDRESSES))
         machine = next(entry for entry in lab.nodes() if entry.name == node)
-        control_address = machine.control_address
-        lab.run(
-            actions.set_cloud_addresses(
-                node, InternalIP=[machine.data_address], ExternalIP=[control_address, UNUSED]
-            )
-        )
-        for address in (control_address, UNUSED):
-            claim("addresses.external-ip-routable").expect(
-                external_ip_report(node, address), within=UP_S, after=moments.booted(node)
-            )
+        internal, external = [machine.data_address], [machine.control_address, UNUSED]
+        lab.run(actions.set_cloud_addresses(node, InternalIP=internal, ExternalIP=external))
+        for address in external:
+            routable.expect(external_ip_report(node, address), within=60.0, after=moments.booted(node))
         machine_answer, unused_answer = (
-            lab.observe(probes.kubelet_at(node, address)) for address in (control_address, UNUSED)
+            lab.observe(probes.kubelet_at(node, address)) for address in external
         )
-        claim("addresses.external-ip-routable").expect_value(machine_answer, ANSWERS)
-        claim("addresses.external-ip-routable").expect_value(unused_answer, {"$not": ANSWERS})
-        claim("addresses.external-ip-routable").never(
-            moments.changed("nodes", node, "status.addresses"),
-            throughout=ADDRESS_SYNCS_S,
-            after=unused_answer.completed,
-        )
+        routable.expect_value(machine_answer, ANSWERS)
+        routable.expect_value(unused_answer, {"$not": ANSWERS})
+        change = moments.changed("nodes", node, "status.addresses")
+        routable.never(change, throughout=ADDRESS_SYNCS_S, after=unused_answer.completed)

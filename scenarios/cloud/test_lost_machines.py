@@ -15,7 +15,6 @@ EXISTS_PASSES, HEALTHY_PASSES = 10, 5
 REQUESTS_S = 0.5
 """Time that two calls of the cloud and one write may add to a pass (s)."""
 RECOVERY_S = 60.0
-STILL_READY = windows.absence("G - 2R")
 
 
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), duration_s="G + 14P + 20")
@@ -29,54 +28,50 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
     both_missing = actions.set_cloud_answers({off: "gone", lost: "gone"})
     off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")
     kept_claim, unhealthy_claim = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
+    tainted, deleted = claim("cloud.shutdown-taint"), claim("cloud.node-deleted-when-vm-gone")
 
     with lab.record(), lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)):
-        period_s = duration_s(
-            lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
-        )
-        pass_s, few_passes = period_s + REQUESTS_S, windows.absence(HEALTHY_PASSES * period_s)
-        one_pass = windows.up_to(pass_s)
+        period = lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
+        period_s = duration_s(period)
+        pass_s, few_passes_s = period_s + REQUESTS_S, HEALTHY_PASSES * period_s
         with lab.inject(faults.power_off(lost)) as power_loss:
             with lab.inject(faults.power_off(off)) as shutdown:
                 lab.wait_until_lost(off, power_loss)
-                claim("cloud.shutdown-taint").expect(taint.added, within=one_pass, after=off.unknown)
+                tainted.expect(taint.added, within=pass_s, after=off.unknown)
             lab.wait_for(off.ready.after(off.unknown, RECOVERY_S))
-            claim("cloud.shutdown-taint").expect(taint.removed, within=one_pass, after=off.ready)
+            tainted.expect(taint.removed, within=pass_s, after=off.ready)
             expect_taint_of_not_ready_node(lab, claim, off, pass_s)
             lab.run(off_missing)
-            unhealthy_claim.never(off.removed, throughout=few_passes, after=off_missing.ended)
-            many_passes = windows.absence(EXISTS_PASSES * period_s)
-            kept_claim.never(deletion, throughout=many_passes, after=lost.unknown)
+            unhealthy_claim.never(off.removed, throughout=few_passes_s, after=off_missing.ended)
+            many_passes_s = EXISTS_PASSES * period_s
+            kept_claim.never(deletion, throughout=many_passes_s, after=lost.unknown)
             # The node is lost, though its machine is not shut down.
             taint_of_lost = lost.taint(SHUT_DOWN, "NoSchedule").added
-            claim("cloud.shutdown-taint").never(taint_of_lost, throughout=many_passes, after=lost.unknown)
+            tainted.never(taint_of_lost, throughout=many_passes_s, after=lost.unknown)
             lab.run(both_missing)
             # The controller may call the cloud before the cloud has its new answers.
             answered = windows.formula("within", f"{pass_s} + 2", "0", f"{pass_s} + 2 + slack")
             for moment in (deletion, event):
-                claim("cloud.node-deleted-when-vm-gone").expect(
-                    moment, within=answered, after=both_missing.begun
-                )
+                deleted.expect(moment, within=answered, after=both_missing.begun)
             lab.collect(off_calls, lost_calls)
             # Otherwise the controller would delete the Node again before it is Ready.
             lab.run(actions.set_cloud_answers({}))
-        calls = checks.counted(
-            lost_calls.call, EXISTS_PASSES - 2, 9999, after=lost.unknown, until=both_missing.begun
-        )
+        span = {"after": lost.unknown, "until": both_missing.begun}
+        calls = checks.counted(lost_calls.call, EXISTS_PASSES - 2, 9999, **span)
         unhealthy_claim.expect_later(kept_claim.expect_later(calls))
-        for anchor, absence in ((shutdown.injected_at, STILL_READY), (off_missing.ended, few_passes)):
-            unhealthy_claim.expect_later(off_calls.call.never_after(anchor, absence))
+        unhealthy_claim.expect_later(off_calls.call.never_after(shutdown.injected_at, "G - 2R"))
+        unhealthy_claim.expect_later(off_calls.call.never_after(off_missing.ended, few_passes_s))
         restored = moments.first_after(lost.created, after=deletion)
         lab.wait_for(restored.after(deletion, RECOVERY_S))
 
 
 def expect_taint_of_not_ready_node(lab: Lab, claim: Expectations, node: Node, pass_s: float) -> None:
     """Expect that the cloud is also asked about a node whose Ready is False, and not Unknown."""
-    taint, one_pass = node.taint(SHUT_DOWN, "NoSchedule"), windows.up_to(pass_s)
+    taint, tainted = node.taint(SHUT_DOWN, "NoSchedule"), claim("cloud.shutdown-taint")
     with lab.inject(faults.patch_ready(node)) as fault:
         not_ready = moments.first_after(node.not_ready, after=fault.requested_at)
         ready_again = moments.first_after(node.ready, after=not_ready)
         added = moments.first_after(taint.added, after=not_ready)
-        claim("cloud.shutdown-taint").expect(added, within=one_pass, after=not_ready)
+        tainted.expect(added, within=pass_s, after=not_ready)
     removed = moments.first_after(taint.removed, after=ready_again)
-    claim("cloud.shutdown-taint").expect(removed, within=one_pass, after=ready_again)
+    tainted.expect(removed, within=pass_s, after=ready_again)

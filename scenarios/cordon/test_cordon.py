@@ -8,11 +8,7 @@ DESCRIBED = {"stdout": {"$contains": "Unschedulable:      true"}}
 
 @needs(nodes=2, duration_s="6R")
 def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expectations) -> None:
-    node, absence_window, uncordon = (
-        lab.target,
-        windows.absence(lab.quiet_s),
-        actions.kubectl("uncordon", lab.target),
-    )
+    node, uncordon = lab.target, actions.kubectl("uncordon", lab.target)
     taint = node.taint(UNSCHEDULABLE, "NoSchedule")
     blocks, display = claim("cordon.blocks-new-pods"), claim("cordon.display")
 
@@ -21,11 +17,11 @@ def test_cordoned_node_gets_no_new_pods_and_no_condition(lab: Lab, claim: Expect
         claim("cordon.taint").expect(taint.added, within=5, after=node.cordoned)
         pod = lab.run(actions.pending_pod(only_on=node))
         blocks.expect(pod.unschedulable, within=2, after=pod.created)
-        blocks.never(pod.bound, throughout=absence_window, after=pod.created)
+        blocks.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
         status_changed = moments.changed("nodes", node, "status.conditions[].status")
         for change in (moments.conditions_changed(node), status_changed):
             not_a_condition = claim("cordon.not-a-condition")
-            not_a_condition.never(change, throughout=absence_window, after=node.cordoned)
+            not_a_condition.never(change, throughout=lab.quiet_s, after=node.cordoned)
             none = checks.counted(change, 0, 0, after=node.cordoned, until=uncordon.ended)
             not_a_condition.expect_later(none)
         row = lab.run(actions.kubectl("get", "node", node))

@@ -7,9 +7,7 @@ from nodeproof.scenario.kubernetes import STATIC_PODS, Pod, Workload, mirror_pod
 from nodeproof.scenario.sources import audit
 
 STATIC_POD_START_S, CONTAINER_START_S, DELETION_S = 60.0, 30.0, 10.0
-GRACE_S = 1
-"""Grace period of the pod without a controller (s)."""
-IGNORE, FORCE, TIMED_OUT = "--ignore-daemonsets", "--force", "global timeout reached"
+IGNORE, FORCE = "--ignore-daemonsets", "--force"
 
 
 @needs(nodes=3, faulted=1, duration_s="4P + 40")
@@ -24,13 +22,10 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         lab.check_in_time(lab.find(static.running) is not None, otherwise=f"pod {static.name} did not start")
         pod, other = (lab.run(actions.run_pod(on=name)) for name in (node, lab.others[0]))
         for controller in (daemons, deployment):
-            lab.run(controller.make)
-            running = controller.running_on(node)
-            lab.wait_for(running.after(controller.make.begun, CONTAINER_START_S))
+            lab.start(controller, on=node, within_s=CONTAINER_START_S)
+            is_there = lab.find(controller.running_on(node)) is not None
             # A restarted kubelet may first report that it is not ready, and its node is tainted for that.
-            lab.check_in_time(
-                lab.find(running) is not None, otherwise=f"no pod of {controller.name} is there"
-            )
+            lab.check_in_time(is_there, otherwise=f"no pod of {controller.name} is there")
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
         lab.run(actions.kubectl("uncordon", node))
         kubelet_event = claim("cordon.kubelet-event")
@@ -48,23 +43,19 @@ def expect_pods_stay_after_cordon(
     node, unschedulable, all_run = lab.target, lab.target.cordoned, deployment.running_on(lab.target)
     bound = workload("Deployment", nodeName=node)
     long_s = 2 * lab.configuration["P"] + lab.quiet_s
+    bypass, keeps = claim("cordon.direct-binding-bypass"), claim("cordon.keeps-existing-pods")
+    event = node.event("NodeNotSchedulable")
 
     # Cordon and pods come from separate watches. An absence is certain to cover the cordon only if it starts
     # well before it.
     lab.wait_for(deployment.deletion.never_after(all_run, lab.clear_s))
     lab.run(actions.kubectl("cordon", node))
-    claim("cordon.kubelet-event").expect(
-        node.event("NodeNotSchedulable"), within=windows.status_update(), after=unschedulable
-    )
+    claim("cordon.kubelet-event").expect(event, within=windows.status_update(), after=unschedulable)
     lab.run(bound.make)
-    claim("cordon.direct-binding-bypass").expect(
-        bound.running_on(node), within=CONTAINER_START_S, after=bound.make.begun
-    )
-    since_cordon = (unschedulable, windows.absence(long_s))
-    since_before = (all_run, windows.absence(lab.clear_s + long_s))
-    for start, window in (since_cordon, since_before):
+    bypass.expect(bound.running_on(node), within=CONTAINER_START_S, after=bound.make.begun)
+    for start, absence_s in ((unschedulable, long_s), (all_run, lab.clear_s + long_s)):
         for deletion in (pod.deletion, daemons.deletion, deployment.deletion):
-            claim("cordon.keeps-existing-pods").never(deletion, throughout=window, after=start)
+            keeps.never(deletion, throughout=absence_s, after=start)
 
 
 def expect_drain(
@@ -75,7 +66,6 @@ def expect_drain(
     It leaves the pods `left`, cordons the node first, and ends when the others are gone.
     """
     leaves_daemons, evicts = claim("cordon.drain-leaves-daemonset"), claim("cordon.drain-evicts")
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     unforced, unignoring, drain = (
         actions.kubectl("drain", lab.target, *flags, "--timeout=30s", may_fail=True)
         for flags in ((IGNORE,), (FORCE,), (IGNORE, FORCE))
@@ -90,17 +80,17 @@ def expect_drain(
     cordoned = lab.observe(probes.node_field(lab.target, "spec.unschedulable"))
     evicts.expect_value(cordoned, True)
     ended = lab.run(drain)
-    lab.check_in_time(TIMED_OUT not in ended.value["stderr"], otherwise="a pod did not end in time for drain")
+    is_in_time = "global timeout reached" not in ended.value["stderr"]
+    lab.check_in_time(is_in_time, otherwise="a pod did not end in time for drain")
     drained = checks.shows(ended, {"status": 0})
     evicts.expect_later(leaves_daemons.expect_later(drained))
-    gone = lab.run(actions.send_request("GET", path))
-    evicts.expect_value(gone, {"status": 404})
-    graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": GRACE_S}})
+    evicts.expect_value(lab.run(actions.send_request("GET", pod.path)), {"status": 404})
+    graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": 1}})
     evicts.expect(graceful, within=DELETION_S, after=drain.begun)
     leaves_daemons.expect(deployment.deletion, within=DELETION_S, after=drain.begun)
     # Nothing else deletes them, so the absence may begin before the drain.
+    absence = windows.absence_including_anchor(lab.quiet_s)
     for kept in left:
-        absence = windows.absence_including_anchor(lab.quiet_s)
         evicts.never(kept.deletion, throughout=absence, after=drain.begun)
     leaves_daemons.never(daemons.deletion, throughout=lab.quiet_s, after=drain.begun)
     lab.collect(evictions, others)
