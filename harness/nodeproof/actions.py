@@ -901,9 +901,7 @@ def delete_pod(pod: Pod) -> Action[Observation]:
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
-def refuse(
-    operation: Literal["DELETE", "UPDATE"], of: Pod | User, resource: str = "pods"
-) -> Action[str]:
+def refuse(operation: Literal["DELETE", "UPDATE"], of: Pod | User, resource: str = "pods") -> Action[str]:
     """Deny an operation on a pod, or of a user, by an admission policy.
 
     The action returns the name of the policy and its binding.

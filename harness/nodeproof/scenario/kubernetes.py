@@ -4,7 +4,15 @@
 # mypy: implicit-reexport
 
 from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, witness_fields, workload
-from nodeproof.cluster.workloads import HOSTNAME_LABEL, Pod, Witness, mirror_pod, tolerates, unique, unresponsive
+from nodeproof.cluster.workloads import (
+    HOSTNAME_LABEL,
+    Pod,
+    Witness,
+    mirror_pod,
+    tolerates,
+    unique,
+    unresponsive,
+)
 from nodeproof.model.cluster import (
     NOT_READY,
     OUT_OF_SERVICE,

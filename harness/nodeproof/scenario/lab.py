@@ -27,17 +27,18 @@ from nodeproof.cluster.workloads import Pod
 from nodeproof.faults import Fault
 from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client.handle import LabHandle, TooFewNodes
+from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug
 from nodeproof.model.cluster import LEASE_NAMESPACE, Configuration, condition
 from nodeproof.model.formula import Term
 from nodeproof.model.history import History
 from nodeproof.model.judgment import Check, Moment, Observation, effect_of
 from nodeproof.model.needs import FAULTED_S, Needs
+from nodeproof.model.pattern import Json
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import HostTooLoaded, Problem
 from nodeproof.model.slack import slack_s
-from nodeproof.model.pattern import Json
-from nodeproof.model.window import Duration, WindowSpec, absence, detection, detection_from_fault, longer, recovery
+from nodeproof.model.window import Duration, WindowSpec, longer
 from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
@@ -127,7 +128,7 @@ class Expectation:
             throughout: the window, or a duration from the anchor.
             after: the anchor of the window.
         """
-        window = throughout if isinstance(throughout, WindowSpec) else absence(throughout)
+        window = throughout if isinstance(throughout, WindowSpec) else windows.absence(throughout)
         check = event.never_after(after, window)
         self.register(self.claim, check)
         self.wait(event.never_after(after, longer(window, self.margin_s)))
@@ -193,7 +194,7 @@ class Node(str):
     @property
     def detection(self) -> Check:
         """A check that its Ready becomes Unknown a grace period after its last heartbeat."""
-        return self.unknown.after(self.last_heartbeat(before=self.unknown), detection())
+        return self.unknown.after(self.last_heartbeat(before=self.unknown), windows.detection())
 
     @property
     def created(self) -> Moment:
@@ -557,11 +558,11 @@ class Lab:
 
     def wait_until_lost(self, node: Node, fault: Injection) -> None:
         """Wait until Ready of a node that a fault cut off is Unknown."""
-        self.wait_for(node.unknown.after(fault.injected_at, detection_from_fault()))
+        self.wait_for(node.unknown.after(fault.injected_at, windows.detection_from_fault()))
 
     def wait_until_ready(self, node: Node, fault: Injection) -> None:
         """Wait until a node is Ready again after a fault."""
-        self.wait_for(node.ready.after(fault.healing_at, recovery()))
+        self.wait_for(node.ready.after(fault.healing_at, windows.recovery()))
 
     def wait_for_required(self, moment: Moment, *, within_s: float, after: Moment) -> None:
         """Wait for a moment and require it, although no claim promises it. Raises Problem."""
