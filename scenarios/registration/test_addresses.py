@@ -1,14 +1,12 @@
 """The addresses of a Node, which its kubelet gets as a flag or detects."""
 
 from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, Node
 from nodeproof.scenario.sources import Log
 from nodeproof.scenario.types import Moment
 
 UP_S = 60.0
-HOSTNAME = "kubernetes.io/hostname"
 IPV4, IPV6, SECOND_IPV4, LINK_LOCAL = "10.77.251.1", "fd77::1", "10.77.251.2", "169.254.77.1"
-GATEWAY = "10.77.0.1"
 REPLACE_SCRIPT = """
 ip addr add "$0/32" dev data && ip addr del "$1/16" dev data && ip addr add "$1/16" dev data || exit 1
 ip route replace default via "$2" dev data
@@ -28,7 +26,6 @@ REFUSED_ADDRESSES = {
     "224.0.0.1": "nodeIP can't be a multicast address",
 }
 """Addresses that a kubelet refuses, with its message."""
-ADDRESSES = "jsonpath={.status.addresses[*].address}"
 NEXT_STATUS = windows.formula("within", "2U", "0", "2U + slack")
 
 
@@ -42,7 +39,7 @@ def address_report(node: str, type_: str, address: str) -> Moment:
 def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: Expectations) -> None:
     """The machine's hostname differs from the name of the Node, which does not resolve."""
     machine, node = "ip-machine", Node("detected-ip")
-    registration_window, label = windows.up_to(UP_S), {"metadata": {"labels": {HOSTNAME: node}}}
+    label, booted = {"metadata": {"labels": {HOSTNAME_LABEL: node}}}, moments.booted(machine)
     override_claim, refresh_claim = claim("addresses.hostname-override"), claim("addresses.refresh")
 
     with lab.record():
@@ -50,14 +47,12 @@ def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: 
         hostname = lab.run(actions.run_on(machine, "hostname"))
         override_claim.expect_value(hostname, {"stdout": f"{machine}\n"})
         for moment in (moments.created("nodes", node, like=label), address_report(node, "Hostname", node)):
-            override_claim.expect(moment, within=registration_window, after=moments.booted(machine))
+            override_claim.expect(moment, within=UP_S, after=booted)
         default_address = lab.observe(probes.source_address(machine)).value
-        claim("registration.node-ip-default").expect(
-            address_report(node, "InternalIP", default_address),
-            within=registration_window,
-            after=moments.booted(machine),
-        )
-        replace = actions.run_on(machine, "sh", "-c", REPLACE_SCRIPT, SECOND_IPV4, default_address, GATEWAY)
+        default_report = address_report(node, "InternalIP", default_address)
+        claim("registration.node-ip-default").expect(default_report, within=UP_S, after=booted)
+        addresses = (SECOND_IPV4, default_address, "10.77.0.1")
+        replace = actions.run_on(machine, "sh", "-c", REPLACE_SCRIPT, *addresses)
         refresh_claim.expect_value(lab.run(replace), {"status": 0})
         removed = node.became({"status": {"addresses": {"$not": [{"address": default_address}]}}})
         for moment in (address_report(node, "InternalIP", SECOND_IPV4), removed):
@@ -67,7 +62,6 @@ def test_kubelet_without_node_ip_reports_default_route_address(lab: Lab, claim: 
 @needs(nodes=2, duration_s="50")
 def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim: Expectations) -> None:
     node, kubelet = Node("flag-ip"), "kubelet-flag-ip"
-    node_created, absence_window = node.created, windows.absence(lab.quiet_s)
     ipv4, ipv6 = (address_report(node, "InternalIP", address) for address in (IPV4, IPV6))
     add = actions.run_on(node, "sh", "-c", ADD_SCRIPT, IPV4, IPV6, LINK_LOCAL)
     not_on_host_log = Log(kubelet, "failed to validate nodeIP", about=IPV4)
@@ -77,26 +71,22 @@ def test_node_gets_ips_of_node_ip_flag_once_its_machine_has_them(lab: Lab, claim
     with lab.record():
         lab.run(actions.join(node, flags=[f"--node-ip={IPV4},{IPV6}"]))
         families = lab.run(actions.run_on(node, "test", "-e", "/proc/net/if_inet6"))
-        is_ipv6_enabled = families.value["status"] == 0
-        lab.require_lab(
-            is_ipv6_enabled,
-            otherwise="IPv6 is disabled on the node",
-            next_step="enable it: sysctl net.ipv6.conf",
-        )
-        lab.wait_for(node_created.after(moments.booted(node), UP_S))
-        not_on_host_claim.never(ipv4, throughout=absence_window, after=node_created)
+        disabled, next_step = "IPv6 is disabled on the node", "enable it: sysctl net.ipv6.conf"
+        lab.require_lab(families.value["status"] == 0, otherwise=disabled, next_step=next_step)
+        lab.wait_for(node.created.after(moments.booted(node), UP_S))
+        not_on_host_claim.never(ipv4, throughout=lab.quiet_s, after=node.created)
         node_ip_claim.expect_value(lab.run(add), {"status": 0})
         node_ip_claim.expect_later(dual_stack_claim.expect(ipv4, within=NEXT_STATUS, after=add.begun))
         dual_stack_claim.expect(ipv6, within=NEXT_STATUS, after=add.begun)
-        addresses = lab.run(actions.kubectl("get", "node", node, "-o", ADDRESSES))
+        in_order = "jsonpath={.status.addresses[*].address}"
+        addresses = lab.run(actions.kubectl("get", "node", node, "-o", in_order))
         dual_stack_claim.expect_value(addresses, {"stdout": f"{IPV4} {IPV6} {node}"})
         logs = [restart_with_refused_address(lab, claim, node, address) for address in REFUSED_ADDRESSES]
         lab.collect(not_on_host_log, *logs)
         not_on_host_claim.expect_later(not_on_host_log.line, within=UP_S, after=moments.booted(node))
         one_family_exit = lab.run(actions.try_kubelet(node, f"--node-ip={IPV4},{SECOND_IPV4}"))
-        dual_stack_claim.expect_value(
-            one_family_exit, {"status": 1, "output": {"$contains": "bad --node-ip"}}
-        )
+        refusal = {"status": 1, "output": {"$contains": "bad --node-ip"}}
+        dual_stack_claim.expect_value(one_family_exit, refusal)
 
 
 def restart_with_refused_address(lab: Lab, claim: Expectations, node: str, address: str) -> Log:
@@ -104,12 +94,11 @@ def restart_with_refused_address(lab: Lab, claim: Expectations, node: str, addre
     log = Log(f"kubelet-{node}", REFUSED_ADDRESSES[address])
     restart = actions.restart_joined(node, f"--node-ip={address}")
     # No earlier kubelet reported this address, so the absence may begin before the restart.
-    absence_window = windows.absence_including_anchor(lab.quiet_s + lab.clear_s)
+    absence = windows.absence_including_anchor(lab.quiet_s + lab.clear_s)
     not_on_host_claim = claim("registration.node-ip-not-on-host")
+    report = address_report(node, "InternalIP", address)
 
     lab.run(restart)
-    not_on_host_claim.never(
-        address_report(node, "InternalIP", address), throughout=absence_window, after=restart.begun
-    )
+    not_on_host_claim.never(report, throughout=absence, after=restart.begun)
     not_on_host_claim.expect_later(log.line, within=UP_S, after=restart.begun)
     return log

@@ -5,18 +5,18 @@ from functools import partial
 from typing import Any
 
 from nodeproof.actions import Method
-from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
+from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
 from nodeproof.scenario.kubernetes import Pod
 from nodeproof.scenario.types import Check
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 OTHER_LEASES = LEASES.replace("kube-node-lease", "default")
+PODS = "/api/v1/namespaces/nodeproof/pods"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OK, CREATED, FORBIDDEN, CONFLICT = ({"status": status} for status in (200, 201, 403, 409))
 NOT_ALLOWED = {"status": {"$in": [403, 404]}}
 """An API server whose cache lacks the pod still answers that there is none."""
-STARTS = windows.up_to(60.0)
 ALLOWED, DENIED = ({"status": 201, "body": {"status": {"allowed": allowed}}} for allowed in (True, False))
 NO_TAINTS = {"status": 403, "body": {"message": {"$contains": "is not allowed to modify taints"}}}
 ANNOTATION = {"metadata": {"annotations": {"example.com/noted": "yes"}}}
@@ -45,22 +45,17 @@ CHANGED_TAINTS: tuple[list[dict[str, str]] | None, ...] = (
 @needs(nodes=2, faulted=1, duration_s="15")
 def test_kubelet_can_modify_only_its_own_node(lab: Lab, claim: Expectations) -> None:
     """The other Nodes include one whose name begins with the kubelet's, and one that is a prefix of it."""
-    node = lab.target
+    node, restricted = lab.target, claim("node-restriction.taints")
     another = next(entry.name for entry in lab.nodes() if entry.name != node)
+    existing = faults.taint(node, EXISTING_TAINT["key"], EXISTING_TAINT["effect"], EXISTING_TAINT["value"])
     longer, shorter = f"{node}0-{uuid.uuid4().hex[:8]}", node[:-1].rstrip("-.")
 
     with lab.record():
         lab.run(actions.create_node(longer))
-        with (
-            lab.inject(
-                faults.taint(node, EXISTING_TAINT["key"], EXISTING_TAINT["effect"], EXISTING_TAINT["value"])
-            ),
-            lab.inject(faults.set_label(RESERVED, "yes", {node: None})),
-        ):
+        with lab.inject(existing), lab.inject(faults.set_label(RESERVED, "yes", {node: None})):
             expect_access_to_own_objects(lab, claim)
             for taints in CHANGED_TAINTS:
-                answer = send(lab, "PATCH", f"{NODES}/{node}", with_taints(taints), NO_TAINTS)
-                claim("node-restriction.taints").expect_later(answer)
+                restricted.expect_later(send(lab, "PATCH", f"{NODES}/{node}", with_taints(taints), NO_TAINTS))
             for other in (another, longer):
                 for path, body in ((f"{NODES}/{other}", ANNOTATION), (f"{NODES}/{other}/status", STATUS)):
                     answer = send(lab, "PATCH", path, body, FORBIDDEN)
@@ -144,19 +139,18 @@ def expect_access_to_own_pods(lab: Lab, claim: Expectations) -> None:
     """Expect that the kubelet reports, deletes, evicts and mirrors pods of its own Node only."""
     node, another, answer = lab.target, lab.others[0], partial(send, lab)
     own, other = (lab.run(actions.run_pod(on=name)) for name in (node, another))
-    pods = f"/api/v1/namespaces/{own.namespace}/pods"
     uid = lab.observe(probes.node_field(node, "metadata.uid")).value
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", **named_object(other.name)}
 
     restricted = claim("node-restriction.own-pods-only")
-    restricted.expect_later(answer("PATCH", f"{pods}/{own.name}/status", POD_STATUS, OK))
-    restricted.expect_later(answer("PATCH", f"{pods}/{other.name}/status", POD_STATUS, FORBIDDEN))
+    restricted.expect_later(answer("PATCH", f"{own.path}/status", POD_STATUS, OK))
+    restricted.expect_later(answer("PATCH", f"{other.path}/status", POD_STATUS, FORBIDDEN))
     labels = with_label("example.com/team")
-    restricted.expect_later(answer("PATCH", f"{pods}/{own.name}/status", labels, FORBIDDEN))
-    restricted.expect_later(answer("DELETE", f"{pods}/{other.name}", None, NOT_ALLOWED))
-    restricted.expect_later(answer("POST", f"{pods}/{other.name}/eviction", eviction, NOT_ALLOWED))
+    restricted.expect_later(answer("PATCH", f"{own.path}/status", labels, FORBIDDEN))
+    restricted.expect_later(answer("DELETE", other.path, None, NOT_ALLOWED))
+    restricted.expect_later(answer("POST", f"{other.path}/eviction", eviction, NOT_ALLOWED))
     for name, status in ((node, CREATED), (another, FORBIDDEN)):
-        restricted.expect_later(answer("POST", pods, mirror_pod(name, owner=node, uid=uid), status))
+        restricted.expect_later(answer("POST", PODS, mirror_pod(name, owner=node, uid=uid), status))
 
 
 def expect_access_to_own_secrets(lab: Lab, claim: Expectations) -> None:
@@ -173,11 +167,11 @@ def expect_access_to_own_secrets(lab: Lab, claim: Expectations) -> None:
         pods[secret] = lab.run(actions.pending_pod(only_on=node, volumes=volumes))
     for secret, pod in pods.items():
         # Its own kubelet has been given both then.
-        lab.wait_for(pod.running.after(pod.created, STARTS))
+        lab.wait_for(pod.running.after(pod.created, 60.0))
         lab.check_in_time(lab.find(pod.running) is not None, otherwise=f"pod {pod.name} did not start")
         read, request = (OK, CREATED) if pod.node == own else (FORBIDDEN, NOT_ALLOWED)
         restricted.expect_later(send(lab, "GET", f"{namespace}/secrets/{secret}", None, read))
-        uid = lab.observe(probes.field_of(f"{namespace}/pods/{pod.name}", "metadata.uid")).value
+        uid = lab.observe(probes.field_of(pod.path, "metadata.uid")).value
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}
         restricted.expect_later(send(lab, "POST", tokens, {"spec": {"boundObjectRef": bound}}, request))
     restricted.expect_later(send(lab, "POST", tokens, {"spec": {}}, FORBIDDEN))

@@ -13,10 +13,8 @@ COLOUR = "colour"
 @needs(nodes=2, duration_s="4R + 20")
 def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expectations) -> None:
     first, second = lab.target, lab.others[0]
-    reds, more_reds, greens = (
-        workload("ReplicaSet", nodeSelector=actions.labels_of(COLOUR, colour))
-        for colour in ("red", "red", "green")
-    )
+    red, green = actions.labels_of(COLOUR, "red"), actions.labels_of(COLOUR, "green")
+    reds, more_reds, greens = (workload("ReplicaSet", nodeSelector=label) for label in (red, red, green))
     on_first = reds.pod_written(spec={"nodeName": first})
     elsewhere = reds.pod_written(spec={"nodeName": {"$not": {"$in": [None, first]}}})
     on_second = more_reds.pod_written(spec={"nodeName": second})
@@ -25,8 +23,7 @@ def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expecta
     unschedulable = greens.pod_written(status={"conditions": conditions})
     running = reds.pod_written(status={"phase": "Running"})
     failed = reds.pod_written(status={"phase": "Failed"})
-    deletion = reds.deletion
-    absence_window = windows.absence(lab.quiet_s)
+    deletion, quiet_s = reds.deletion, lab.quiet_s
     selector, new_pods = claim("manual-node.node-selector"), claim("registration.label-change-new-pods")
 
     with lab.record():
@@ -45,13 +42,12 @@ def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expecta
             lab.wait_for(moment.after(reds.make.ended, RUNS))
         lab.run(more_reds.make)
         new_pods.expect(on_second, within=PLACED, after=more_reds.make.begun)
-        longer = windows.absence(lab.clear_s + lab.quiet_s)
-        for since, window in ((change, absence_window), (running, longer)):
+        for since, absence_s in ((change, quiet_s), (running, lab.clear_s + quiet_s)):
             for end in (deletion, failed):
-                new_pods.never(end, throughout=window, after=since)
-        selector.never(anywhere, throughout=absence_window, after=greens.make.begun)
+                new_pods.never(end, throughout=absence_s, after=since)
+        selector.never(anywhere, throughout=quiet_s, after=greens.make.begun)
         for since in (reds.make.begun, change):
-            selector.never(elsewhere, throughout=absence_window, after=since)
+            selector.never(elsewhere, throughout=quiet_s, after=since)
 
 
 def label_nodes(lab: Lab, colours: Mapping[str, str]) -> None:
