@@ -14,7 +14,7 @@ FAST_UPDATE_S, SELDOM_S = 8, 100
 """A kubelet that has just started checks every 100 ms until it is ready, for at most two minutes
 (fastStatusUpdateOnce in pkg/kubelet/kubelet.go); after that, at every status update.
 """
-SOON_S, TOLERATION_S = 15, 300
+SOON_S = 15
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="90")
@@ -36,14 +36,12 @@ def test_node_is_not_ready_until_its_pod_network_is_ready(lab: Lab, claim: Expec
         accepting.expect(waiting.unschedulable, within=SOON_S, after=waiting.created)
         no_network = direct.event("NetworkNotReady", "network is not ready")
         accepting.expect(no_network, within=SOON_S, after=direct.bound)
-        (host,) = lab.run(
-            actions.run_witnesses(Witness(host_network=True, toleration_s=TOLERATION_S), on=node)
-        )
+        on_host = Witness(host_network=True, toleration_s=300)
+        (host,) = lab.run(actions.run_witnesses(on_host, on=node))
         accepting.never(waiting.bound, throughout=lab.quiet_s, after=waiting.created)
         with lab.inject(seldom) as restart:
-            accepting.expect_later(
-                checks.counted(host.running, 1, 1, after=not_ready, until=restart.requested_at)
-            )
+            while_not_ready = {"after": not_ready, "until": restart.requested_at}
+            accepting.expect_later(checks.counted(host.running, 1, 1, **while_not_ready))
             network.close()
             ready = cni.expect(node.ready, within=FAST_UPDATE_S, after=fault.healing_at)
             binding_window = windows.up_to(SOON_S + windows.BIND_S)

@@ -24,9 +24,8 @@ START_S = 30
 def test_node_with_stopped_runtime_is_not_ready_but_reports(lab: Lab, claim: Expectations) -> None:
     node, ready_false = lab.target, claim("conditions.ready-false")
     while_down = claim("runtime-restart.node-not-ready")
-    not_ready = moments.condition_reported(
-        node, "Ready", "False", "KubeletNotReady", "container runtime is down"
-    )
+    reason = ("KubeletNotReady", "container runtime is down")
+    not_ready = moments.condition_reported(node, "Ready", "False", *reason)
 
     with lab.record():
         with lab.inject(faults.unit_down(node, RUNTIME)) as fault:

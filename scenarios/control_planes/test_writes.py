@@ -44,9 +44,8 @@ def test_writes_survive_the_loss_of_a_control_plane(lab: Lab, claim: Expectation
         lab.run(actions.write_repeatedly(namespace.name))
         leader = str(lab.observe(probes.etcd_leader()).value)
         with lab.inject(faults.power_off(leader)) as fault:
-            meanwhile = moments.first_after(
-                moments.write_acknowledged(namespace.name), after=fault.injected_at
-            )
+            acknowledged = moments.write_acknowledged(namespace.name)
+            meanwhile = moments.first_after(acknowledged, after=fault.injected_at)
             claim("control-planes.writes-go-on").expect(meanwhile, after=fault.injected_at)
             # Writes that the lost member has to catch up with.
             lab.wait_for(fault.healed_at.never_after(fault.injected_at, OUTAGE))
@@ -75,9 +74,8 @@ def test_nothing_changes_without_a_quorum(lab: Lab, claim: Expectations) -> None
         first, second = (plane for plane in PLANES if plane != leader)
         with lab.inject(faults.power_off(first)), lab.inject(faults.power_off(second)) as fault:
             acknowledged = moments.write_acknowledged(namespace.name)
-            claim("control-planes.majority-lost").never(
-                acknowledged, throughout=UNANSWERED, after=fault.injected_at
-            )
+            lost = claim("control-planes.majority-lost")
+            lost.never(acknowledged, throughout=UNANSWERED, after=fault.injected_at)
             refused = moments.first_after(moments.write_refused(namespace.name), after=fault.injected_at)
             lab.require(refused, within_s=WATCHED_S, after=fault.injected_at)
             lab.wait_for(fault.healed_at.never_after(fault.injected_at, EVICTED))

@@ -38,9 +38,8 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
             cancelled.never(early_pod.removal, throughout=COLLECTION_S, after=early_deletion)
             creation = moments.created("pods", f"{pods.name}-0", pods.namespace)
             replacement = moments.first_after(creation, after=deletion)
-            claim("deletion-gc.names-freed").expect(
-                replacement, within=f"80 + {SCHEDULING_S}", after=deletion
-            )
+            freed = claim("deletion-gc.names-freed")
+            freed.expect(replacement, within=f"80 + {SCHEDULING_S}", after=deletion)
             removals, labels = "pod_gc_collector_force_delete_pods_total", {"namespace": namespace.name}
             counter = probes.metric("kube-controller-manager", removals, reason="orphaned", **labels)
             claim("deletion-gc.force-metric").expect_value(lab.observe(counter), 1)

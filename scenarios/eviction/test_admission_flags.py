@@ -28,8 +28,9 @@ def test_api_server_flags_set_tolerations_of_new_pods(lab: Lab, claim: Expectati
     )
     unreachable, not_ready = tolerates(UNREACHABLE, UNREACHABLE_S), tolerates(NOT_READY, NOT_READY_S)
     with lab.record(), lab.inject(flags):
+        bodies = map(pod_with, TOLERATIONS)
         without_own, with_own, tolerant, of_another_effect = (
-            lab.run(actions.dry_run("POST", PODS, pod_with(tolerations))) for tolerations in TOLERATIONS
+            lab.run(actions.dry_run("POST", PODS, body)) for body in bodies
         )
 
     for response, tolerations in (

@@ -24,6 +24,5 @@ def test_pods_of_unreachable_node_are_evicted_after_default_300_s(lab: Lab, clai
         lab.wait_for(taint_added.after(node.unknown, windows.taint_pass()))
         toleration = checks.default_of("default-unreachable-toleration-seconds")
         claim("eviction.after-five-minutes-unreachable").expect_later(toleration)
-        claim("eviction.after-five-minutes-unreachable").expect(
-            pod.deletion, within=windows.default_toleration(), after=taint_added
-        )
+        eviction = claim("eviction.after-five-minutes-unreachable")
+        eviction.expect(pod.deletion, within=windows.default_toleration(), after=taint_added)

@@ -23,7 +23,6 @@ def test_static_pod_of_unreachable_node_is_not_evicted(lab: Lab, claim: Expectat
             unreachable = moments.first_after(node.taint(UNREACHABLE).added, after=fault.injected_at)
             lab.wait_for(unknown.after(fault.injected_at, windows.detection_from_fault()))
             lab.wait_for(unreachable.after(unknown, windows.taint_pass()))
-            claim("eviction.static-pods-stay").expect(
-                pod.deletion, within=windows.toleration(lab.toleration_s), after=unreachable
-            )
-            claim("eviction.static-pods-stay").never(static.deletion, throughout=LONGER, after=unreachable)
+            stays, toleration = claim("eviction.static-pods-stay"), windows.toleration(lab.toleration_s)
+            stays.expect(pod.deletion, within=toleration, after=unreachable)
+            stays.never(static.deletion, throughout=LONGER, after=unreachable)

@@ -22,6 +22,5 @@ def test_eviction_timer_survives_swap_of_not_ready_and_unreachable(lab: Lab, cla
             lab.wait_until_lost(node, fault)
             lab.wait_for(second.after(node.unknown, windows.monitor_pass()))
             lab.require(second, within_s=tolerated_s - REMAINING_S, after=first)
-            claim("eviction.timer-survives-taint-swap").expect(
-                pod.deletion, within=windows.toleration(tolerated_s), after=first
-            )
+            survives = claim("eviction.timer-survives-taint-swap")
+            survives.expect(pod.deletion, within=windows.toleration(tolerated_s), after=first)

@@ -22,6 +22,5 @@ def test_node_with_slow_clock_stays_ready_by_increasing_renew_times(lab: Lab, cl
         # A kubelet that has just started reports more changes, in less than a grace period.
         local_clock.never(unknown, throughout=3 * grace_s, after=report)
 
-    local_clock.expect_later(
-        checks.counted(node.lease_renewal, renewals, 999, after=report, until=fault.healing_at)
-    )
+    span = {"after": report, "until": fault.healing_at}
+    local_clock.expect_later(checks.counted(node.lease_renewal, renewals, 999, **span))

@@ -14,18 +14,16 @@ def test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration(lab: Lab, c
     others_leases = audit(**writes, resource="leases", user={"$not": user})
     others_status = audit(**writes, resource="nodes", subresource="status", user={"$not": user})
     with lab.record():
-        claim("heartbeat.lease-interval").expect(
-            checks.renewals_of(node, windows.renewals(), at_least=RENEWALS)
-        )
+        renewals = checks.renewals_of(node, windows.renewals(), at_least=RENEWALS)
+        claim("heartbeat.lease-interval").expect(renewals)
         lab.collect(own_leases, others_leases, others_status)
     for source, low, high in (
         (own_leases, RENEWALS - 1, 3 * RENEWALS // 2),
         (others_leases, 0, 0),
         (others_status, 0, 0),
     ):
-        requests = checks.counted(
-            source.request, low, high, after=moments.recording_began(), until=source.collected
-        )
+        span = {"after": moments.recording_began(), "until": source.collected}
+        requests = checks.counted(source.request, low, high, **span)
         claim("heartbeat.kubelet-is-writer").expect_later(requests)
 
 

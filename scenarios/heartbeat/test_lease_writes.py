@@ -15,6 +15,5 @@ def test_annotation_of_a_lease_is_no_heartbeat(lab: Lab, claim: Expectations) ->
         absence = windows.absence(lab.configuration["G"] / 2)
         lab.wait_for(node.unknown.never_after(fault.injected_at, absence))
         lab.run(actions.send_request("PATCH", f"{LEASES}/{node}", ANNOTATED))
-        claim("heartbeat.annotated-lease").expect(
-            node.unknown, within=windows.detection_from_fault(), after=fault.injected_at
-        )
+        annotated, detection = claim("heartbeat.annotated-lease"), windows.detection_from_fault()
+        annotated.expect(node.unknown, within=detection, after=fault.injected_at)

@@ -61,9 +61,8 @@ def test_kubectl_describe_matches_node_object(lab: Lab, claim: Expectations) -> 
         description = lab.observe(probes.described(lab.target))
         for heading, section in sections(status).items():
             describes.expect_value(description, {heading: section})
-        creation = lab.run(
-            actions.send_request("POST", NODES, {"metadata": {"name": name}, "status": STATUS})
-        )
+        body = {"metadata": {"name": name}, "status": STATUS}
+        creation = lab.run(actions.send_request("POST", NODES, body))
         describes.expect_value(creation, {"status": 201})
         description = lab.observe(probes.described(name))
         for heading, section in sections(STATUS).items():

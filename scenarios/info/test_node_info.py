@@ -83,10 +83,8 @@ def expect_lease_recreated(lab: Lab, claim: Expectations) -> None:
     until_unknown_s = 1 + 2 * configuration["R"] + configuration["G"] + 3 * configuration["P"]
 
     lab.run(actions.send_request("DELETE", f"{LEASES}/{node}"))
-    creation, recreated = (
-        moments.created("leases", node, IN_LEASES, like=own),
-        claim("heartbeat.lease-recreated"),
-    )
+    creation = moments.created("leases", node, IN_LEASES, like=own)
+    recreated = claim("heartbeat.lease-recreated")
     recreated.expect(creation, within=renewal, after=removal)
     recreated.never(node.unknown, throughout=until_unknown_s, after=removal)
 

@@ -115,11 +115,8 @@ def test_manual_node_keeps_its_initial_status_and_zone(lab: Lab, claim: Expectat
         conditions = {"status": {"conditions": [network, ready]}}
         lab.run(actions.send_request("PATCH", f"{NODES}/{unreporting}/status", conditions))
         lab.wait_for(unreporting.unknown.after(unreporting.ready, lost))
-        claim("conditions.network-unavailable-untouched").never(
-            network_changed, throughout=lab.configuration["P"] + 4, after=unreporting.unknown
-        )
+        untouched, a_pass_s = claim("conditions.network-unavailable-untouched"), lab.configuration["P"] + 4
+        untouched.never(network_changed, throughout=a_pass_s, after=unreporting.unknown)
         for key, size in sizes.items():
-            gauge = lab.observe(
-                probes.metric("kube-controller-manager", "node_collector_zone_size", zone=key)
-            )
-            claim("zones.zone-key").expect_value(gauge, size)
+            gauge = probes.metric("kube-controller-manager", "node_collector_zone_size", zone=key)
+            claim("zones.zone-key").expect_value(lab.observe(gauge), size)

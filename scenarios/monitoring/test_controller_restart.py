@@ -24,10 +24,8 @@ def test_controller_manager_restart_resets_grace_not_toleration(lab: Lab, claim:
     tolerated_s = int(TOLERATED * lab.configuration["G"])
     pod = lab.run(actions.run_pod(on=lost, tolerates_unreachable_s=tolerated_s))
     unreachable = lost.taint(UNREACHABLE).added
-    resets, survives = (
-        claim("monitoring.controller-restart-resets"),
-        claim("eviction.toleration-survives-restart"),
-    )
+    resets = claim("monitoring.controller-restart-resets")
+    survives = claim("eviction.toleration-survives-restart")
     # Half of the grace period was over before the restart. The first pass starts the clock, and a later pass
     # ends it; passes come every P.
     grace = windows.formula("period", "G", "G - P - slack", "G + 2P + 1 + slack")

@@ -13,11 +13,8 @@ def test_node_monitor_runs_once_per_configured_period(lab: Lab, claim: Expectati
 
     with lab.record():
         flag = lab.observe(probes.flag_of(MANAGER, "node-monitor-period"))
-        lab.require_lab(
-            flag.value is not None,
-            otherwise="kube-controller-manager has no --node-monitor-period",
-            next_step="run it in the profile `fast`",
-        )
+        no_flag, next_step = f"{MANAGER} has no --node-monitor-period", "run it in the profile `fast`"
+        lab.require_lab(flag.value is not None, otherwise=no_flag, next_step=next_step)
         spellings = {"$in": [f"{period_s:g}s", f"{period_s * 1000:g}ms"]}
         claim("monitoring.period-configurable").expect_value(flag, spellings)
         before = lab.observe(looks)

@@ -6,22 +6,18 @@ from nodeproof.scenario.types import Fault
 
 
 def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -> None:
-    node = lab.target
+    node, tainted = lab.target, claim("taints.unreachable-noexecute")
+    untainted, unreachable = claim("taints.removed-on-recovery"), node.taint(UNREACHABLE).added
 
     with lab.record():
         with lab.inject(fault) as silence:
             lab.wait_until_lost(node, silence)
             claim("monitoring.detection-time").expect_later(node.detection)
-            claim("taints.unreachable-noexecute").expect(
-                node.taint(UNREACHABLE).added, within=windows.taint_pass(), after=node.unknown
-            )
+            tainted.expect(unreachable, within=windows.taint_pass(), after=node.unknown)
         lab.wait_until_ready(node, silence)
-        claim("taints.removed-on-recovery").expect(
-            moments.untainted(node, "NoSchedule"), within=2, after=node.ready
-        )
-        claim("taints.removed-on-recovery").expect(
-            moments.untainted(node, "NoExecute"), within=windows.monitor_pass(), after=node.ready
-        )
+        no_schedule, no_execute = (moments.untainted(node, f"No{verb}") for verb in ("Schedule", "Execute"))
+        untainted.expect(no_schedule, within=2, after=node.ready)
+        untainted.expect(no_execute, within=windows.monitor_pass(), after=node.ready)
 
 
 @needs(nodes=2, faulted=1, features=("link",), duration_s="G + 7")

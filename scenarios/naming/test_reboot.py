@@ -6,15 +6,9 @@ from nodeproof.scenario import Expectations, Lab, faults, moments, needs, window
 @needs(nodes=2, faulted=1, features=("reset",), duration_s="G + 4R")
 def test_reset_machine_is_reported_as_rebooted(lab: Lab, claim: Expectations) -> None:
     node = lab.target
-    rebooted = moments.written(
-        "events",
-        {
-            "type": "Warning",
-            "reason": "Rebooted",
-            "involvedObject": {"kind": "Node", "name": node},
-            "message": {"$prefix": f"Node {node} has been rebooted"},
-        },
-    )
+    about, message = {"kind": "Node", "name": node}, {"$prefix": f"Node {node} has been rebooted"}
+    event = {"type": "Warning", "reason": "Rebooted", "involvedObject": about, "message": message}
+    rebooted = moments.written("events", event)
 
     with lab.record():
         with lab.inject(faults.reset(node)) as fault:

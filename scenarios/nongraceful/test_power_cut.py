@@ -160,12 +160,10 @@ def expect_removal_of_terminating_pods(claim: Expectations, pods: Pods, due_s: i
     """
     force_deletes, effect = claim("out-of-service.force-deletes"), claim("out-of-service.effect-noschedule")
     out_of_service = pods.node.taint(OUT_OF_SERVICE, "NoSchedule").added
-    evicted, late, ordinal, removal_window = (
-        pods.evicted,
-        pods.late_pod,
-        pods.ordinal,
-        windows.pod_gc_removal(),
-    )
+    evicted = pods.evicted
+    late = pods.late_pod
+    ordinal = pods.ordinal
+    removal_window = windows.pod_gc_removal()
 
     removal = force_deletes.expect(evicted.removal, within=removal_window, after=out_of_service)
     for expectation in (claim("out-of-service.gate"), claim("out-of-service.key-spelling"), effect):

@@ -22,7 +22,6 @@ def test_containers_of_partitioned_node_run_until_it_recovers(lab: Lab, claim: E
         deferred_delete.expect(pod.removal, within=RECONNECTION_S + GRACE_S + 10, after=fault.healing_at)
         lab.collect(pod)
 
-    claim("partition.containers-keep-running").expect_later(
-        checks.stays_alive(pod.name, pod.deletion, fault.healing_at)
-    )
+    alive = checks.stays_alive(pod.name, pod.deletion, fault.healing_at)
+    claim("partition.containers-keep-running").expect_later(alive)
     deferred_delete.expect_later(pod.sigterm, within=RECONNECTION_S, after=fault.healing_at)

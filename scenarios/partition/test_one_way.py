@@ -13,10 +13,8 @@ def test_node_becomes_unknown_only_if_its_requests_are_dropped(lab: Lab, claim: 
 
     Before, the second was cut off in both directions for half a grace period.
     """
-    to_server, from_server = (
-        claim("monitoring.one-way-to-apiserver"),
-        claim("monitoring.one-way-from-apiserver"),
-    )
+    to_server = claim("monitoring.one-way-to-apiserver")
+    from_server = claim("monitoring.one-way-from-apiserver")
     sending_blocked, receiving_blocked = lab.targets
     pod = lab.run(actions.run_pod(on=receiving_blocked))
     grace_s, pass_s = lab.configuration["G"], lab.configuration["P"]

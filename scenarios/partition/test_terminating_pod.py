@@ -31,9 +31,8 @@ def test_no_pod_is_force_deleted_while_its_node_is_unreachable(lab: Lab, claim: 
         lab.wait_for(pod.removal.after(fault.healing_at, windows.recovery()))
         lab.collect(deletes)
         stuck.expect_later(checks.counted(deletes.request, 1, 1, **fault.span))
-        stuck.expect_later(
-            checks.shown_throughout(probes.STATUS, pod.name, "Terminating", pod.deletion, fault.healing_at)
-        )
+        terminating = (pod.name, "Terminating", pod.deletion, fault.healing_at)
+        stuck.expect_later(checks.shown_throughout(probes.STATUS, *terminating))
 
 
 def expect_second_marking(lab: Lab, claim: Expectations, pod: Pod, binding: str) -> None:

@@ -94,10 +94,8 @@ def expect_same_capacity(lab: Lab, claim: Expectations) -> None:
 
 def expect_waiting_pods_bound(claim: Expectations, waiting: Workload) -> None:
     initial_taint = claim("registration.initial-not-ready-taint")
-    schedulable, bound = (
-        NEW.taint(NOT_READY, "NoSchedule").removed,
-        waiting.pod_written(spec={"nodeName": NEW}),
-    )
+    schedulable = NEW.taint(NOT_READY, "NoSchedule").removed
+    bound = waiting.pod_written(spec={"nodeName": NEW})
     initial_taint.expect(schedulable, within=5, after=NEW.ready)
     initial_taint.expect(bound, within=SCHEDULING_S, after=schedulable)
 

@@ -43,9 +43,8 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
     lift = actions.run_on(NAME, "nft", "delete", "table", "inet", TABLE)
     registered = moments.first_after(NAME.created, after=lift.begun)
     leased = moments.first_after(moments.created("leases", NAME, LEASES), after=lift.begun)
-    registration_window = windows.formula(
-        "within", f"{MOST_S + REQUEST_S}", "0", f"{MOST_S + REQUEST_S} + slack"
-    )
+    latest = f"{MOST_S + REQUEST_S}"
+    registration_window = windows.formula("within", latest, "0", f"{latest} + slack")
     lease_window = windows.up_to(LEASED)
     registration, lease = claim("registration.retry-backoff"), claim("heartbeat.lease-backoff")
     # The log must begin before the recording, as proof that it is complete.
@@ -58,9 +57,8 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
         lab.run(actions.kubectl("delete", "node", NAME))
         lab.run(restart)
         refused = windows.absence(GROWTH_S + 3 * MOST_S + 2)
-        lab.wait_for(
-            moments.first_after(NAME.created, after=restart.begun).never_after(restart.ended, refused)
-        )
+        creation = moments.first_after(NAME.created, after=restart.begun)
+        lab.wait_for(creation.never_after(restart.ended, refused))
         lab.run(lift)
         registration.expect(registered, within=registration_window, after=lift.begun)
         lease.expect(leased, within=lease_window, after=registered)
@@ -69,11 +67,9 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
     # The previous kubelet may log retries until it has ended.
     start = moments.first_after(starts.line, after=restart.begun)
     for expectation, log in ((registration, attempts), (lease, retries)):
-        expectation.expect_later(
-            checks.doubled(
-                log.line, FIRST_S, MOST_S, takes_s=TAKES_S, at_least=WAITS, after=start, until=lift.begun
-            )
-        )
+        span = {"after": start, "until": lift.begun}
+        doubled = checks.doubled(log.line, FIRST_S, MOST_S, takes_s=TAKES_S, at_least=WAITS, **span)
+        expectation.expect_later(doubled)
     lines = [start, *(moments.first_after(log.line, after=start) for log in waits)]
     for previous, line in pairwise(lines):
         lease.expect_later(line, within=MOST_S + REQUEST_S, after=previous)

@@ -179,9 +179,8 @@ def expect_access_to_own_secrets(lab: Lab, claim: Expectations) -> None:
 
 def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:
     """Send a dry run as the user of the target's kubelet (impersonated), and return a check of its answer."""
-    return checks.shows(
-        lab.run(actions.dry_run(method, path, body, by=actions.kubelet_of(lab.target))), answer
-    )
+    request = actions.dry_run(method, path, body, by=actions.kubelet_of(lab.target))
+    return checks.shows(lab.run(request), answer)
 
 
 def named_object(name: str) -> dict[str, Any]:

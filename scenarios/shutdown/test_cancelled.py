@@ -26,9 +26,8 @@ def test_cancelled_shutdown_still_ends_pods(lab: Lab, claim: Expectations) -> No
         by_priority = lab.observe(probes.kubelet_field(node, "shutdownGracePeriodByPodPriority"))
         claim("priority-shutdown.no-config").expect_value(by_priority, {"$in": [None]})
         for name in (STARTED, ENDED):
-            claim("shutdown-metrics.exist").expect_value(
-                lab.observe(probes.metric(node, name)), {"$not": None}
-            )
+            figure = lab.observe(probes.metric(node, name))
+            claim("shutdown-metrics.exist").expect_value(figure, {"$not": None})
         clock = lab.observe(probes.wall_clock(node))
         with lab.inject(faults.cancelled_shutdown(node)) as fault:
             expect_event(claim, node, fault)
@@ -103,10 +102,8 @@ def expect_no_new_pods(lab: Lab, claim: Expectations, node: Node) -> Pod:
     """Expect that new pods are not bound or are rejected, and return one that waits for the scheduler."""
     scheduler_stops = claim("graceful-shutdown.scheduler-stops")
     admission = claim("graceful-shutdown.admission-rejects")
-    tolerating, taint = (
-        claim("graceful-shutdown.admission-rejects-tolerating"),
-        node.taint(NOT_READY, "NoSchedule"),
-    )
+    tolerating = claim("graceful-shutdown.admission-rejects-tolerating")
+    taint = node.taint(NOT_READY, "NoSchedule")
     scheduler_stops.expect(taint.added, within=5, after=node.shutting_down)
     toleration = {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}
     pod = lab.run(actions.pending_pod(only_on=node))

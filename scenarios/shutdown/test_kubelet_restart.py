@@ -28,7 +28,6 @@ def test_kubelet_started_during_shutdown_does_not_detect_it(lab: Lab, claim: Exp
         during.expect(ready, within=UP_S, after=restart)
         admitted = lab.run(actions.bound_pod(to=node))
         during.expect(admitted.running, within=CONTAINER_START_S, after=admitted.bound)
-        during.expect_value(
-            lab.observe(probes.inhibitors(node)), {"$not": {"$contains": probes.KUBELET_LOCK}}
-        )
+        not_locked = {"$not": {"$contains": probes.KUBELET_LOCK}}
+        during.expect_value(lab.observe(probes.inhibitors(node)), not_locked)
         during.expect_value(lab.observe(probes.dbus_property(node, *LOGIN, "PreparingForShutdown")), True)

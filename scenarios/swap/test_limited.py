@@ -9,12 +9,7 @@ from nodeproof.scenario.kubernetes import Witness
 SWAP_MIB, RESERVED_MIB, REQUEST_MIB, MORE_MIB = 128, 64, 64, 72
 PAGE = 4096
 """The kernel rounds a limit down to whole pages (bytes)."""
-REFUSAL_S = 15
-REFUSAL = {
-    "type": "PodResizePending",
-    "reason": "Infeasible",
-    "message": {"$contains": "resize of containers with swap is not supported"},
-}
+NOT_SUPPORTED = {"$contains": "resize of containers with swap is not supported"}
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), duration_s="120")
@@ -27,14 +22,12 @@ def test_swap_limit_is_share_of_node_swap_and_cannot_be_resized(lab: Lab, claim:
 
     with lab.record(), lab.inject(reserving), lab.inject(faults.swap(node, SWAP_MIB)) as paging:
         lab.run(actions.restart_kubelet(node))
-        (sharing,), (elsewhere,) = (
-            lab.run(actions.run_witnesses(witness, on=name)) for name in (node, other)
-        )
+        (sharing,) = lab.run(actions.run_witnesses(witness, on=node))
+        (elsewhere,) = lab.run(actions.run_witnesses(witness, on=other))
         for pod in (sharing, elsewhere):
             lab.observe(probes.swap_limit(pod))
-        total, swappable = (
-            lab.observe(probes.meminfo(node, name)).value for name in ("MemTotal", "SwapTotal")
-        )
+        total = lab.observe(probes.meminfo(node, "MemTotal")).value
+        swappable = lab.observe(probes.meminfo(node, "SwapTotal")).value
         share = (REQUEST_MIB << 20) * swappable // total
         amount = partial(checks.amounts_to, since=paging.injected_at, until=paging.healing_at)
         sharing_share = amount(probes.SWAP_LIMIT, sharing.name, share - PAGE, share)
@@ -53,5 +46,6 @@ def test_swap_limit_is_share_of_node_swap_and_cannot_be_resized(lab: Lab, claim:
         target = ("-n", sharing.namespace, sharing.name, "--subresource=resize")
         resize = actions.kubectl("patch", "pod", *target, "--patch", patch)
         lab.run(resize)
-        infeasible = sharing.became({"status": {"conditions": [REFUSAL]}})
-        claim("swap.resize-infeasible").expect(infeasible, within=REFUSAL_S, after=resize.begun)
+        refusal = {"type": "PodResizePending", "reason": "Infeasible", "message": NOT_SUPPORTED}
+        infeasible = sharing.became({"status": {"conditions": [refusal]}})
+        claim("swap.resize-infeasible").expect(infeasible, within=15, after=resize.begun)

@@ -63,9 +63,8 @@ def test_limited_swap_is_for_burstable_containers_by_their_memory_request(
         )
         for pod in pods:
             lab.observe(probes.swap_limit(pod))
-        total, swappable = (
-            lab.observe(probes.meminfo(node, name)).value for name in ("MemTotal", "SwapTotal")
-        )
+        total = lab.observe(probes.meminfo(node, "MemTotal")).value
+        swappable = lab.observe(probes.meminfo(node, "SwapTotal")).value
 
     limit = partial(checks.amounts_to, probes.SWAP_LIMIT, since=paging.injected_at, until=paging.healing_at)
     share = (REQUEST_MIB << 20) * swappable // total

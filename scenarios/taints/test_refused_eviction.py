@@ -23,7 +23,6 @@ def test_refused_eviction_is_tried_again(lab: Lab, claim: Expectations) -> None:
             lab.wait_for(pod.deletion.never_after(taint.injected_at, TRIED_S))
             permission = actions.kubectl("delete", "validatingadmissionpolicybinding", binding)
             lab.run(permission)
-            retried.expect_later(
-                checks.counted(attempt, 1, 99, after=moments.recording_began(), until=permission.begun)
-            )
+            span = {"after": moments.recording_began(), "until": permission.begun}
+            retried.expect_later(checks.counted(attempt, 1, 99, **span))
             retried.expect(pod.deletion, within=RETRY_S, after=permission.ended)

@@ -122,10 +122,8 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
                 pass
             due_s = MEDIUM_S - lab.clear_s
             lab.check_not_due(stays.deletion, brief.removed, since=brief.added, due_s=due_s)
-            shortest, cancelled = (
-                claim("taints.user-noexecute-shortest"),
-                claim("eviction.cancelled-on-recovery"),
-            )
+            shortest = claim("taints.user-noexecute-shortest")
+            cancelled = claim("eviction.cancelled-on-recovery")
             shortest.expect(pod.deletion, within=windows.toleration(SHORT_S), after=second.added)
             cancelled.never(stays.deletion, throughout=MEDIUM_S + 2.0, after=brief.added)
         expect_evictions(claim, manual_node, bound_pods)

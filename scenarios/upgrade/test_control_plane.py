@@ -58,11 +58,9 @@ def test_node_stays_unreachable_during_upgrade_and_recovers(lab: Lab, claim: Exp
             lab.wait_for(no_execute.added.after(node.unknown, windows.taint_pass()))
             lab.wait_for(pod.deletion.after(no_execute.added, windows.toleration(lab.toleration_s)))
             started = upgrade.enter_context(upgraded(lab, node))
-            claim("taints.unreachable-noexecute").expect(
-                moments.first_after(no_execute.added, after=started),
-                within=windows.taint_pass(),
-                after=started,
-            )
+            tainted = moments.first_after(no_execute.added, after=started)
+            unreachable = claim("taints.unreachable-noexecute")
+            unreachable.expect(tainted, within=windows.taint_pass(), after=started)
             claim("monitoring.unknown-reason").expect_later(end_of_unknown.never_after(started, STAYS))
             claim("partition.no-force-delete").never(pod.removal, throughout=STAYS, after=started)
         ready = moments.first_after(node.ready, after=fault.healing_at)
@@ -86,16 +84,13 @@ def test_upgraded_controller_manager_does_not_restart_toleration(lab: Lab, claim
     with lab.record(), lab.inject(server) as restart:
         lab.wait_for(node.ready.never_after(restart.injected_at, GAP))
         with lab.inject(faults.partition(node)) as fault:
-            tainted, deletion = (
-                moments.first_after(moment, after=fault.injected_at)
-                for moment in (node.taint(UNREACHABLE).added, pod.deletion)
-            )
+            tainted = moments.first_after(node.taint(UNREACHABLE).added, after=fault.injected_at)
+            deletion = moments.first_after(pod.deletion, after=fault.injected_at)
             lab.wait_for(tainted.after(fault.injected_at, "G + 3P + 2"))
             lab.wait_for(deletion.never_after(tainted, "0.5G"))
             with lab.inject(manager), lab.inject(scheduler):
-                claim("eviction.toleration-survives-restart").expect(
-                    deletion, within=windows.toleration(tolerated_s), after=tainted
-                )
+                survives = claim("eviction.toleration-survives-restart")
+                survives.expect(deletion, within=windows.toleration(tolerated_s), after=tainted)
 
 
 @needs(

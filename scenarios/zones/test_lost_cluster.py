@@ -97,9 +97,8 @@ def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Ex
         lab.wait_for(tainted.after(one.not_ready, windows.taint_pass()))
         with lab.inject(faults.outage(entries[1])) as fault:
             lab.wait_for(loss_of([other]).after(fault.injected_at, windows.detection_from_fault()))
-            lab.wait_for(
-                moments.all_of(tainted, taints_of([other])).after(loss_of([other]), "max(P, 1/E) + 1/E + 1")
-            )
+            both_tainted = moments.all_of(tainted, taints_of([other]))
+            lab.wait_for(both_tainted.after(loss_of([other]), "max(P, 1/E) + 1/E + 1"))
             with lab.inject(faults.patch_ready(last)):
                 for node in (one, other):
                     untainted = moments.untainted(node, "NoExecute")
