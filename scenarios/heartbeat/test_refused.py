@@ -36,7 +36,10 @@ def test_node_stays_ready_by_lease_if_status_updates_are_denied(lab: Lab, claim:
     span = {"after": patch.ended, "until": fault.healing_at}
     for source in (tries, refusals):
         independent.expect_later(checks.counted(source.request, 3, 9999, **span))
-    bursts = checks.in_bursts((tries.request, RETRIES), apart=retry_period, at_least=BURSTS, **span)
+    burst = (tries.request, RETRIES)
+    bursts = checks.in_bursts(
+        burst, apart=retry_period, at_least=BURSTS, after=patch.ended, until=fault.healing_at
+    )
     claim("heartbeat.status-retries").expect_later(bursts)
 
 
