@@ -57,9 +57,7 @@ def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
                 expect_detachment(claim, pod, disk, out_of_service)
                 lab.wait_for(moments.detached(other_disk).after(out_of_service, windows.pod_gc_removal()))
                 detach.expect_later(checks.grew(before, lab.observe(counter), 2, 2))
-                creation = moments.created(ATTACHMENTS, new_disk)
-                recovery.expect(creation, within=AT_ONCE_S, after=moments.detached(disk))
-                recovery.expect(moments.attached(new_disk), within=60.0, after=out_of_service)
+                expect_new_attachment(claim, disk, new_disk, out_of_service)
                 recovery.expect(stateful.running_on(other), within=RECOVERY_S, after=out_of_service)
                 lab.wait_for(deployment.running_on(other).after(out_of_service, RECOVERY_S))
                 read_count = lab.observe(probes.last_written(new_pod, by=node))
@@ -105,6 +103,13 @@ def expect_detachment(claim: Expectations, pod: Pod, disk: str, out_of_service: 
     detach.expect(moments.detached(disk), within=AT_ONCE_S, after=moments.detaching(disk))
     two_phases.expect(pod.removal, within=windows.pod_gc_removal(), after=out_of_service)
     two_phases.expect_later(checks.in_order(pod.removal, moments.detaching(disk)))
+
+
+def expect_new_attachment(claim: Expectations, old: str, new: str, out_of_service: Moment) -> None:
+    """Expect that the other node gets the disk, from its attachment `old` to `new`."""
+    recovery, creation = claim("out-of-service.recovers-elsewhere"), moments.created(ATTACHMENTS, new)
+    recovery.expect(creation, within=AT_ONCE_S, after=moments.detached(old))
+    recovery.expect(moments.attached(new), within=60.0, after=out_of_service)
 
 
 def expect_calls_of_driver(

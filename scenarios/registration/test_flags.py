@@ -30,12 +30,9 @@ TAINTS: list[dict[str, Any]] = [
     {"key": "nodeproof.dev/avoided", "value": "two", "effect": "PreferNoSchedule"},
     {"key": "nodeproof.dev/evicting", "value": None, "effect": "NoExecute"},
 ]
-WITH_TAINTS = ",".join(
-    (
-        "nodeproof.dev/refusing=one:NoSchedule",
-        "nodeproof.dev/avoided=two:PreferNoSchedule",
-        "nodeproof.dev/evicting:NoExecute",
-    )
+WITH_TAINTS = (
+    "nodeproof.dev/refusing=one:NoSchedule,nodeproof.dev/avoided=two:PreferNoSchedule,"
+    "nodeproof.dev/evicting:NoExecute"
 )
 LABELLED, SILENT, ALONE = Node("labelled"), Node("silent"), Node("alone")
 SELECTED = "kept"
