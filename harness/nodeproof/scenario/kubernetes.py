@@ -3,8 +3,8 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, witness_fields, workload
-from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates
+from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, workload
+from nodeproof.cluster.workloads import Pod, Witness, mirror_pod, tolerates, witness_fields
 from nodeproof.model.cluster import (
     NOT_READY,
     OUT_OF_SERVICE,
