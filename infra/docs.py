@@ -15,7 +15,7 @@ from types import ModuleType
 from infra.reference import command_pages
 from infra.tables import GENERATED, table
 from nodeproof import scenario
-from nodeproof.actions import Action, Namespace, Workload
+from nodeproof.actions import Action, Named, Workload
 from nodeproof.faults import FAULTS
 from nodeproof.model import window
 from nodeproof.model.claim import Claim
@@ -123,7 +123,7 @@ def words_pages() -> Mapping[str, str]:
     faults = {fault.word: getattr(scenario, fault.word) for fault in FAULTS.values()}
     faults |= _defined_in(scenario.faults, words)
     actions = {
-        name: word for kind in (Action, Namespace, Workload) for name, word in _returning(words, kind).items()
+        name: word for kind in (Action, Named, Workload) for name, word in _returning(words, kind).items()
     }
     sources = dict(_returning(words, Audit))
     sources |= {

@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,21 +23,11 @@ from nodeproof.checks.moments import WRITE
 from nodeproof.cluster import workloads
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import total
-from nodeproof.cluster.resources import NAMESPACE, node, pods
+from nodeproof.cluster.resources import NAMESPACE, pods
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.resources import pod as pod_path
-from nodeproof.cluster.workloads import (
-    HOSTNAME_LABEL,
-    OWN_LABELS,
-    Pod,
-    PodSettings,
-    Witness,
-    pod_spec,
-    tolerates,
-    witness_spec,
-)
-from nodeproof.faults import Fault
-from nodeproof.faults.providers import Cloud, State, give_addresses, replace_answers
+from nodeproof.cluster.workloads import Pod, PodSettings, Witness, pod_spec, tolerates
+from nodeproof.faults.providers import Cloud, State, replace_in_cloud
 from nodeproof.labs.base.spec import DEFAULT_SHAPE, NodeSpec, Shape, check_node_name
 from nodeproof.labs.client.handle import MANAGER, LabHandle
 from nodeproof.labs.client.safety import MARK
@@ -264,24 +254,17 @@ def send_request(method: Method, path: str, body: Json = None, *, by: By = None)
 
 def dry_run(method: Method, path: str, body: Json = None, *, by: By = None) -> Action[Observation]:
     """Send a request as a dry run: it is authorized, admitted and validated, not stored."""
+    query = "" if method == "GET" else "?dryRun=All"
     return Action(
-        f"{_text(method, path, by)}, dry",
-        lambda context: _send(context, method, path, body, by, dry_run=True),
+        f"{_text(method, path, by)}, dry", lambda context: _send(context, method, path, body, by, query)
     )
 
 
 def _send(
-    context: ActionContext,
-    method: Method,
-    path: str,
-    body: Json,
-    by: By,
-    *,
-    dry_run: bool = False,
+    context: ActionContext, method: Method, path: str, body: Json, by: By, query: str = ""
 ) -> Observation:
     _refuse_query(path)
     requested_t = time.monotonic()
-    query = "?dryRun=All" if dry_run and method != "GET" else ""
     if isinstance(by, OwnCredential):
         with api_of(context.lab, by.node) as own:
             answer = own.ask(method, f"{path}{query}", body, {}, ())
@@ -347,16 +330,14 @@ def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
     is_dump = {"cluster-info", "dump"} <= {*arguments}
     secret = "cluster-info dump" if is_dump else next(filter(_may_show_secret, arguments), "")
     if secret:
-        raise Problem(
-            f"kubectl {secret} may show a secret",
-            "kubectl(...)",
-            "use another command: its output is in the report",
-        )
-    verb, names = next(iter(arguments), ""), _possible_names(arguments[1:])
-    if verb in _CORDONS and any(map(_selects, arguments)):
-        raise Problem(
-            f"kubectl {verb} by a selector", "kubectl(...)", "name the nodes, so that they can be uncordoned"
-        )
+        step = "use another command: its output is in the report"
+        raise Problem(f"kubectl {secret} may show a secret", "kubectl(...)", step)
+    verb = next(iter(arguments), "")
+    # Each may be a node's name, such as `node-1` or `node/node-1`.
+    names = [argument.rpartition("/")[2] for argument in arguments[1:] if not argument.startswith("-")]
+    if verb in _CORDONS and any(argument.startswith(("-l", "--selector")) for argument in arguments):
+        step = "name the nodes, so that they can be uncordoned"
+        raise Problem(f"kubectl {verb} by a selector", "kubectl(...)", step)
     command = f"kubectl {' '.join(arguments)}"
 
     def do(context: ActionContext) -> Observation:
@@ -376,15 +357,6 @@ def kubectl(*arguments: str, may_fail: bool = False) -> Action[Observation]:
     return Action(command, do)
 
 
-def _possible_names(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments that may be a node's name, such as `node-1` or `node/node-1`."""
-    return [argument.rpartition("/")[2] for argument in arguments if not argument.startswith("-")]
-
-
-def _selects(argument: str) -> bool:
-    return argument.startswith(("-l", "--selector"))
-
-
 def _may_show_secret(argument: str) -> bool:
     names = {name.partition("/")[0].partition(".")[0] for name in argument.lower().split(",")}
     return bool(names & _SECRETS) or argument in _INSIDE or argument.startswith(_OPTIONS)
@@ -401,7 +373,7 @@ def create_node(name: str, labels: Mapping[str, str] | None = None) -> Action[Ob
 
 def labels_of(key: str, value: str) -> Mapping[str, str]:
     """Return the label that `label_node` sets, for a nodeSelector or a pattern."""
-    return {f"{OWN_LABELS}{key}": value}
+    return {f"{workloads.OWN_LABELS}{key}": value}
 
 
 def label_node(name: str, key: str, value: str) -> Action[None]:
@@ -438,7 +410,8 @@ def keep_alive(name: str) -> Action[None]:
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _now()}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
         send_request("POST", _LEASES, {**body, "spec": spec}).do(context)
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", **_times()}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+        ready |= {"lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
         api.patch(f"{node_path(name)}/status", {"status": {"conditions": [ready]}})
 
         def renew() -> None:
@@ -447,11 +420,6 @@ def keep_alive(name: str) -> Action[None]:
         recording.repeat(context.lab.configuration["R"], renew)
 
     return Action(f"keep {name} alive", do)
-
-
-def _times() -> Mapping[str, str]:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"lastHeartbeatTime": now, "lastTransitionTime": now}
 
 
 def _now() -> str:
@@ -503,9 +471,8 @@ def join(
             raise Problem(f"{node_zone} is not the scenario's zone", "join(...)", f"use {context.lab.zone}")
         for new_name in {name, node_name}:
             if fleet.has(new_name):
-                raise Problem(
-                    f"a node named {new_name} already exists", f"lab {context.lab.name}", "use another name"
-                )
+                reason = f"a node named {new_name} already exists"
+                raise Problem(reason, f"lab {context.lab.name}", "use another name")
         context.lab.safety.register_node(name, node_name)
         if context.recording is not None:
             options: Json = {"kubelet": kubelet, "flags": list(flags), "as": node_name}
@@ -655,9 +622,8 @@ def try_kubelet(name: str, *flags: str, on_cgroup_v1: bool = False, **kubelet: J
 def _joined(context: ActionContext, name: str) -> Machine:
     """Return a machine that the scenario joined. Raises Problem for every other machine."""
     if not context.lab.safety.has_joined(name):
-        raise Problem(
-            f"the scenario did not join {name}", f"lab {context.lab.name}", "use a machine from join(...)"
-        )
+        reason = f"the scenario did not join {name}"
+        raise Problem(reason, f"lab {context.lab.name}", "use a machine from join(...)")
     return context.lab.fleet.machine(name)
 
 
@@ -671,8 +637,12 @@ def set_cloud_answers(answers: Mapping[str, State]) -> Action[None]:
     lost = tuple(node for node, state in answers.items() if state != "exists")
 
     def do(context: ActionContext) -> None:
-        _refuse_unlabelled(lost, context.lab.safety.injector.active.values())
-        replace_answers(context.lab.fleet.machine(CLOUD), answers)
+        for fault in context.lab.safety.injector.active.values():
+            unlabelled = [node for node in lost if isinstance(fault, Cloud) and not fault.labels.get(node)]
+            if unlabelled:
+                reason = f"labels of {', '.join(unlabelled)} are missing"
+                raise Problem(reason, "set_cloud_answers(...)", "pass them to cloud(..., labels)")
+        replace_in_cloud(context.lab.fleet.machine(CLOUD), "answers", answers)
 
     description = ", ".join(f"{node}: {state}" for node, state in answers.items()) or "that all exist"
     return Action(f"the cloud says {description}", do, affected_nodes=lost)
@@ -687,20 +657,9 @@ def set_cloud_addresses(node: str, **addresses: Sequence[str]) -> Action[None]:
     description = ", ".join(f"{entry['type']} {entry['address']}" for entry in entries)
 
     def do(context: ActionContext) -> None:
-        give_addresses(context.lab.fleet.machine(CLOUD), {node: entries})
+        replace_in_cloud(context.lab.fleet.machine(CLOUD), "addresses", {node: entries})
 
     return Action(f"the cloud gives {node} {description or 'no address'}", do)
-
-
-def _refuse_unlabelled(lost: Sequence[str], active: Iterable[Fault]) -> None:
-    clouds = [fault for fault in active if isinstance(fault, Cloud)]
-    unlabelled = [node for node in lost if clouds and not clouds[0].labels.get(node)]
-    if unlabelled:
-        raise Problem(
-            f"labels of {', '.join(unlabelled)} are missing",
-            "set_cloud_answers(...)",
-            "pass them to cloud(..., labels)",
-        )
 
 
 _PASSES_S, _FRACTION_S = 10.0, 1.0
@@ -733,9 +692,8 @@ def wait_podgc_quarantine(*nodes: str) -> Action[None]:
         api = context.lab.cluster.api
         if begun(api) == 0 or wait_until(lambda: _are_old(api, nodes), _QUARANTINE_TIMEOUT_S, _PERIOD_S):
             return
-        message = (
-            f"after {_QUARANTINE_TIMEOUT_S:g} s, a Node of {', '.join(nodes)} is younger than {OVER_S:g} s"
-        )
+        names = ", ".join(nodes)
+        message = f"after {_QUARANTINE_TIMEOUT_S:g} s, a Node of {names} is younger than {OVER_S:g} s"
         next_step = "something recreates it: look for its `create` requests in the lab's audit log"
         raise Problem(message, f"lab {context.lab.name}", next_step)
 
@@ -758,7 +716,7 @@ def _are_old(api: Api, names: tuple[str, ...]) -> bool:
     """Return whether these Nodes are old enough, by the API server's own clock. Raises ApiError."""
     # The object of a dry run has the current time.
     now = api.dry_run(pods(NAMESPACE), {"metadata": {"generateName": "probe-"}, "spec": pod_spec({})})
-    return all(_created_t(now) - _created_t(api.get(node(name))) >= OVER_S for name in names)
+    return all(_created_t(now) - _created_t(api.get(node_path(name))) >= OVER_S for name in names)
 
 
 def _created_t(document: Json) -> float:
@@ -853,12 +811,8 @@ def _ensure_namespace(context: ActionContext, name: str) -> None:
     answer = send_request("POST", path, namespace).do(context).value
     if answer["status"] >= _REFUSED:
         body = answer["body"]
-        reason = body["message"] if isinstance(body, Mapping) else body
-        raise Problem(
-            f"namespace {name}: {reason}",
-            f"lab {lab.name}",
-            "delete it, or see docs/how-to/harm-your-cluster.md",
-        )
+        reason = f"namespace {name}: {body['message'] if isinstance(body, Mapping) else body}"
+        raise Problem(reason, f"lab {lab.name}", "delete it, or see docs/how-to/harm-your-cluster.md")
     lab.cluster.api.ensure(f"{path}/{name}/serviceaccounts", {"metadata": {"name": "default"}})
 
 
@@ -940,14 +894,14 @@ def pending_pod(
 ) -> Action[Pod]:
     """Create a pod that the scheduler may bind to one node only, with these resources.
 
-    `fields` are further fields of its spec, such as `using_pvc(PVC)`.
+    `fields` are further fields of its spec, such as `using_pvc(PVC)`; its containers may have resources of
+    their own.
     """
-    return Action(
-        f"a pod for {only_on} alone",
-        lambda context: workloads.create_pod(
-            context.lab.cluster.api, only_on, tolerations, True, requests, limits, fields
-        ),
-    )
+    placed = {"nodeSelector": {workloads.HOSTNAME_LABEL: only_on}, "tolerations": list(tolerations)}
+    spec = pod_spec({**placed, **fields})
+    resources = {"requests": dict(requests or {}), "limits": dict(limits or {})}
+    spec["containers"] = [{"resources": resources, **container} for container in spec["containers"]]
+    return _start_pod(f"a pod for {only_on} alone", only_on, spec)
 
 
 def bound_pod(*, to: str, tolerations: Sequence[Mapping[str, Json]] = ()) -> Action[Pod]:
@@ -955,10 +909,12 @@ def bound_pod(*, to: str, tolerations: Sequence[Mapping[str, Json]] = ()) -> Act
 
     Its kubelet may still reject it.
     """
-    return Action(
-        f"a pod bound to {to}",
-        lambda context: workloads.create_pod(context.lab.cluster.api, to, tolerations),
-    )
+    spec = pod_spec({"nodeName": to, "tolerations": list(tolerations)})
+    return _start_pod(f"a pod bound to {to}", to, spec)
+
+
+def _start_pod(text: str, node: str, spec: Json) -> Action[Pod]:
+    return Action(text, lambda context: workloads.start_pod(context.lab.cluster.api, node, spec))
 
 
 def create_pod(pod: Pod, *, finalizers: Sequence[str] = (), **fields: Json) -> Action[Observation]:
@@ -1044,27 +1000,17 @@ _JOB = {"backoffLimit": 100, "podFailurePolicy": _IGNORES_DISRUPTIONS}
 
 
 @dataclass(frozen=True)
-class Namespace:
-    """A namespace that the action `make` creates."""
+class Named:
+    """An object of the scenario that the action `make` creates."""
 
     name: str
     make: Action[Observation]
 
 
 @dataclass(frozen=True)
-class PriorityClass:
-    """A PriorityClass that the action `make` creates."""
-
-    name: str
-    make: Action[Observation]
-
-
-@dataclass(frozen=True)
-class Workload:
+class Workload(Named):
     """A workload that the action `make` creates."""
 
-    name: str
-    make: Action[Observation]
     namespace: str = NAMESPACE
     path: str = ""
     """The path of its object."""
@@ -1088,17 +1034,17 @@ class Workload:
         return self.pod_written(spec={"nodeName": node}, status={"phase": "Running"})
 
 
-def new_namespace() -> Namespace:
+def new_namespace() -> Named:
     """Return a new namespace of the scenario; it is removed with all its objects when the scenario ends."""
     name = _name()
-    return Namespace(name, send_request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
+    return Named(name, send_request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}))
 
 
-def priority_class(value: int) -> PriorityClass:
+def priority_class(value: int) -> Named:
     """Return a new PriorityClass of the scenario; it is removed when the scenario ends."""
     name = _name()
     body = {"metadata": {"name": name}, "value": value}
-    return PriorityClass(name, send_request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
+    return Named(name, send_request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body))
 
 
 def workload(kind: Kind, *, replicas: int = 1, namespace: str = NAMESPACE, **pod: Json) -> Workload:
@@ -1164,7 +1110,7 @@ def evict(pod: str) -> Action[None]:
 
 def preferring(node: str) -> dict[str, Json]:
     """Return fields for `workload`: its pods prefer this node."""
-    here = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": [node]}]}
+    here = {"matchExpressions": [{"key": workloads.HOSTNAME_LABEL, "operator": "In", "values": [node]}]}
     preferred = [{"weight": 100, "preference": here}]
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
@@ -1172,11 +1118,6 @@ def preferring(node: str) -> dict[str, Json]:
 def using_pvc(pvc: str) -> dict[str, Json]:
     """Return fields for `workload` and `pending_pod`: the pods use a PVC and mount its volume."""
     return {"volumes": [{"name": "held", "persistentVolumeClaim": {"claimName": pvc}}]}
-
-
-def witness_fields(witness: Witness) -> dict[str, Json]:
-    """Return fields for `workload`: its pods record what happens to them."""
-    return witness_spec(witness)
 
 
 def pod_of(over: Workload, *, on: str) -> Action[Pod]:
@@ -1187,11 +1128,8 @@ def pod_of(over: Workload, *, on: str) -> Action[Pod]:
             labels = entry["metadata"].get("labels") or {}
             if labels.get(LABEL) == over.name and entry["spec"].get("nodeName") == on:
                 return Pod(over.namespace, str(entry["metadata"]["name"]), on)
-        raise Problem(
-            f"workload {over.name} has no pod on {on}",
-            f"pod_of(..., on={on!r})",
-            "wait for its `running_on` first",
-        )
+        reason = f"workload {over.name} has no pod on {on}"
+        raise Problem(reason, f"pod_of(..., on={on!r})", "wait for its `running_on` first")
 
     return Action(f"find the pod of {over.name} on {on}", find)
 
@@ -1276,4 +1214,4 @@ def _version_of(obj: Json) -> str:
 
 
 if not TYPE_CHECKING:
-    __all__ = words_in(globals(), Action, Namespace, PriorityClass, Workload)  # noqa: PLE0605
+    __all__ = words_in(globals(), Action, Named, Workload)  # noqa: PLE0605

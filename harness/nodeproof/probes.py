@@ -82,9 +82,8 @@ def field_of(path: str, field: str) -> Probe:
     def read(lab: LabHandle) -> Json:
         document = lab.cluster.api.get(path)
         if document.get("kind") in ("Secret", "SecretList"):
-            raise Problem(
-                f"{path} is a Secret", "field_of(...)", "read another object: the value is in the report"
-            )
+            step = "read another object: the value is in the report"
+            raise Problem(f"{path} is a Secret", "field_of(...)", step)
         return value_at(field, document)
 
     return Probe(field, path, read)
@@ -123,11 +122,7 @@ def size_ratio(path: str, than: str) -> Probe:
 
     The sizes are those as JSON; the ratio is rounded down to a whole number.
     """
-
-    def read(lab: LabHandle) -> str:
-        return str(_bytes(lab, path) // _bytes(lab, than))
-
-    return Probe(f"size in sizes of {than}", path, read)
+    return Probe(f"size in sizes of {than}", path, lambda lab: str(_bytes(lab, path) // _bytes(lab, than)))
 
 
 def _bytes(lab: LabHandle, path: str) -> int:
@@ -191,11 +186,8 @@ def described(node: str) -> Probe:
     def read(lab: LabHandle) -> dict[str, dict[str, str]]:
         completed = lab.cluster.run_kubectl(("describe", "node", node), COMMAND_TIMEOUT_S, "")
         if completed["status"] != 0:
-            raise Problem(
-                f"kubectl describe: {completed['stderr']}".strip(),
-                f"lab {lab.name}",
-                "see the log of kube-apiserver",
-            )
+            reason = f"kubectl describe: {completed['stderr']}".strip()
+            raise Problem(reason, f"lab {lab.name}", "see the log of kube-apiserver")
         return sections(str(completed["stdout"]))
 
     return Probe("kubectl describe node", node, read)
@@ -239,16 +231,11 @@ def swap_stats(node: str, field: str, pod: Pod | None = None, container: str = "
 
 def swap_of(summary: Json, pod: str, container: str) -> Mapping[str, Json]:
     """Return the swap of a pod's container, of a pod, or else of the node, from a summary."""
-    if not pod:
-        return _swap(summary["node"])
-    pod_stats: Json = next((entry for entry in summary["pods"] if entry["podRef"]["name"] == pod), {})
-    if not container:
-        return _swap(pod_stats)
-    containers = (entry for entry in pod_stats.get("containers", ()) if entry["name"] == container)
-    return _swap(next(containers, {}))
-
-
-def _swap(stats: Json) -> Mapping[str, Json]:
+    stats: Json = summary["node"]
+    if pod:
+        stats = next((entry for entry in summary["pods"] if entry["podRef"]["name"] == pod), {})
+    if container:
+        stats = next((entry for entry in stats.get("containers", ()) if entry["name"] == container), {})
     swap: Mapping[str, Json] = stats.get("swap") or {}
     return swap
 
@@ -328,9 +315,8 @@ def kubelet_field(node: str, path: str) -> Probe:
 
     def read(lab: LabHandle) -> Json:
         api = lab.cluster.api
-        return value_at(
-            path, retry_on(lambda: kubelet_configz(api, node), ApiError, timeout_s=_PROXY_TIMEOUT_S)
-        )
+        settings = retry_on(lambda: kubelet_configz(api, node), ApiError, timeout_s=_PROXY_TIMEOUT_S)
+        return value_at(path, settings)
 
     return Probe(f"/configz {path}", node, read)
 
@@ -354,10 +340,9 @@ def flag_of(component: str, flag: str) -> Probe:
     """Return a probe of a component's flag, such as `node-monitor-period`; None if it was not set."""
 
     def read(lab: LabHandle) -> str | None:
-        settings = [
-            option for option in lab.fleet.command_lines()[component] if option.startswith(f"--{flag}=")
-        ]
-        return settings[-1].partition("=")[2] if settings else None
+        name = f"--{flag}="
+        options = [line for line in lab.fleet.command_lines()[component] if line.startswith(name)]
+        return options[-1].removeprefix(name) if options else None
 
     return Probe(f"--{flag}", component, read)
 
@@ -474,11 +459,8 @@ def _answer(lab: LabHandle, node: str, address: str, source: str) -> str:
 @with_effect("reads")
 def file_of(node: str, path: str) -> Probe:
     """Return a probe of a file's content, without surrounding white space; empty if there is no file."""
-
-    def read(lab: LabHandle) -> str:
-        return output_of(lab, node, ["sh", "-c", '[ ! -e "$0" ] || cat "$0"', path]).strip()
-
-    return Probe(path, node, read)
+    argv = ["sh", "-c", '[ ! -e "$0" ] || cat "$0"', path]
+    return Probe(path, node, lambda lab: output_of(lab, node, argv).strip())
 
 
 @with_effect("reads")
@@ -490,14 +472,8 @@ def wall_clock(node: str) -> Probe:
 @with_effect("reads")
 def dbus_property(node: str, service: str, path: str, interface: str, name: str) -> Probe:
     """Return a probe of a property on the node's system bus; needs the feature `systemd`."""
-
-    def read(lab: LabHandle) -> Json:
-        output = output_of(
-            lab, node, ["busctl", "--json=short", "get-property", service, path, interface, name]
-        )
-        return json.loads(output)["data"]
-
-    return Probe(f"{interface}.{name}", node, read)
+    argv = ["busctl", "--json=short", "get-property", service, path, interface, name]
+    return Probe(f"{interface}.{name}", node, lambda lab: json.loads(output_of(lab, node, argv))["data"])
 
 
 INHIBITORS = "shutdown inhibitors"
@@ -700,11 +676,8 @@ def disk_holders(pvc: str) -> Probe:
 
     The hypervisor reports them, not the CSI driver or the API.
     """
-
-    def read(lab: LabHandle) -> list[str]:
-        return output_of(lab, ATTACHER, ["sh", DISKS, "holders", handle(pvc)]).split()
-
-    return Probe("holders of the disk", pvc, read)
+    argv = ["sh", DISKS, "holders", handle(pvc)]
+    return Probe("holders of the disk", pvc, lambda lab: output_of(lab, ATTACHER, argv).split())
 
 
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"
@@ -713,12 +686,10 @@ _CAT = f'for file in "$0"/*/mount/{WRITTEN}; do [ ! -e "$file" ] || cat "$file" 
 
 def acknowledged(pod: Pod) -> Probe:
     """Return a probe of the last number that a pod reported as synced to its volume; 0 if there is none."""
-
-    def read(lab: LabHandle) -> int:
-        reports = output_of(lab, pod.node, ["sh", "-c", f'cat {WITNESS_FOLDER}/"$0".*', pod.name])
-        return acknowledged_in(reports)
-
-    return Probe("last number acknowledged", pod.name, read)
+    argv = ["sh", "-c", f'cat {WITNESS_FOLDER}/"$0".*', pod.name]
+    return Probe(
+        "last number acknowledged", pod.name, lambda lab: acknowledged_in(output_of(lab, pod.node, argv))
+    )
 
 
 def last_written(pod: Pod, by: str) -> Probe:
@@ -731,11 +702,9 @@ def writes(pod: Pod) -> Probe:
 
     Wrong numbers are `lost`, `doubled` or `torn`.
     """
-
-    def read(lab: LabHandle) -> Mapping[str, Json]:
-        return counts_in(_written(lab, pod), lab.fleet.node_names())
-
-    return Probe("what was written", pod.name, read)
+    return Probe(
+        "what was written", pod.name, lambda lab: counts_in(_written(lab, pod), lab.fleet.node_names())
+    )
 
 
 def acknowledged_in(reports: str) -> int:

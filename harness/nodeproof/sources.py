@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from nodeproof.artifacts.components import ROLES
 from nodeproof.checks.witnessed import journal as journal_name
 from nodeproof.cluster.resources import AUDIT_MARK, NAMESPACE
 from nodeproof.cluster.workloads import Pod
 from nodeproof.faults.providers import STARTED as CLOUD_STARTED
-from nodeproof.faults.providers import Cloud, handle
+from nodeproof.faults.providers import cloud_file, handle
 from nodeproof.labs.base.processes import CHECK_PERIOD_S
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Moment
 from nodeproof.model.needs import ATTACHER, CLOUD, role_of
-from nodeproof.model.pattern import Json, fault, matches
+from nodeproof.model.pattern import Json, fault, matches, value_at
 from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.recording.node_messages import (
@@ -177,21 +177,24 @@ def joined(history: History, node: str) -> bool:
     return any(data["step"] == "joining" for data in steps)
 
 
-def torn(times: Sequence[float | None], within: tuple[float, float], why: str) -> list[Lost]:
-    """Return the possible losses at unreadable lines, whose time in `times` (s) is None.
+class Timed(Protocol):
+    """A line that was written at `t` (s)."""
 
-    Messages may be lost between the readable lines on both sides, or up to an end of `within`.
+    @property
+    def t(self) -> float: ...
+
+
+def torn(lines: Sequence[Timed | None], within: tuple[float, float], why: str) -> list[Lost]:
+    """Return the possible losses at unreadable lines, which are None.
+
+    Messages may be lost between the readable lines on both sides, or up to an end of `within` (s).
     """
-    losses = []
-    for number, t in enumerate(times):
-        if t is not None:
+    losses, since_t = [], within[0]
+    for number, line in enumerate(lines):
+        if line is not None:
+            since_t = line.t
             continue
-        earlier_times = [line_t for line_t in times[:number] if line_t is not None]
-        later_times = [line_t for line_t in times[number:] if line_t is not None]
-        since_t, until_t = (
-            earlier_times[-1] if earlier_times else within[0],
-            later_times[0] if later_times else within[1],
-        )
+        until_t = next((later.t for later in lines[number:] if later is not None), within[1])
         losses.append(Lost(since_t, max(since_t, until_t), why))
     return losses
 
@@ -253,10 +256,7 @@ class CloudCalls(Source):
             MachineError: There is no cloud.
         """
         machine, until_t = context.lab.fleet.machine(CLOUD), time.monotonic()
-        clouds = Cloud.leftovers_on(machine)
-        if len(clouds) != 1:
-            raise MachineError(f"expected one cloud, found {len(clouds)}")
-        output = machine.run(["cat", f"{CLOUD}/cloud-{clouds[0].id}.calls"], timeout_s=_TIMEOUT_S)
+        output = machine.run(["cat", cloud_file(machine, "calls")], timeout_s=_TIMEOUT_S)
         calls, losses = cloud_calls(output.stdout, context.history, until_t)
         messages = [
             Message(call.t, f"{call.method} {call.node}")
@@ -346,16 +346,26 @@ def _calls(
         began_t, until_t = recorded_span
         first_t = calls[0].t if calls else until_t
         return calls, [Lost(began_t, first_t, f"the start of the {whose}'s calls is missing")]
-    times = [None if call is None else call.t for call in parsed_lines]
-    losses = torn(times, recorded_span, f"a line of the {whose}'s calls is torn")
-    if not text.endswith("\n") and times[-1] is not None:
-        losses += torn([times[-1], None], recorded_span, f"the last line of the {whose}'s calls is torn")
+    losses = torn(parsed_lines, recorded_span, f"a line of the {whose}'s calls is torn")
+    if not text.endswith("\n") and parsed_lines[-1] is not None:
+        losses += torn([calls[-1], None], recorded_span, f"the last line of the {whose}'s calls is torn")
     return calls, losses
 
 
-FIELDS = frozenset(("agent", "as_user", "code", "group", "name", "namespace"))
-FIELDS |= {"resource", "subresource", "uri", "user", "verb"}
-"""Fields of an audit line that a pattern can use."""
+FIELDS: Mapping[str, str] = {
+    "agent": "userAgent",
+    "as_user": "impersonatedUser.username",
+    "code": "responseStatus.code",
+    "group": "objectRef.apiGroup",
+    "name": "objectRef.name",
+    "namespace": "objectRef.namespace",
+    "resource": "objectRef.resource",
+    "subresource": "objectRef.subresource",
+    "uri": "requestURI",
+    "user": "user.username",
+    "verb": "verb",
+}
+"""Where a pattern's fields are in an audit line."""
 LOGGED = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 """Verbs that the lab's policy logs completely; `get` is only logged for leases."""
 _OVER = ("ResponseComplete", "Panic")
@@ -478,11 +488,10 @@ def _audit_losses(
 ) -> Sequence[Lost]:
     """Return the times since the start of the recording for which the log may be incomplete."""
     began_t, first_t = history.began_t, min((line.t for line in completed_lines), default=until_t)
-    times = [None if line is None else line.t for line in lines]
     rotated = "the audit log starts after the recording: its start was rotated away"
     losses = [
         *([Lost(began_t, first_t, rotated)] if first_t > began_t else []),
-        *torn(times, (began_t, until_t), "a line of the audit log was torn"),
+        *torn(lines, (began_t, until_t), "a line of the audit log was torn"),
         *_losses_by_kill(history),
         *_missing_sentinels(history, completed_lines, until_t),
     ]
@@ -515,21 +524,9 @@ def _missing_sentinels(history: History, lines: Sequence[_AuditLine], until_t: f
 
 
 def _fields_of(line: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return the `FIELDS` of a line; missing ones are empty."""
-    reference = line.get("objectRef") or {}
-    return {
-        "verb": line.get("verb", ""),
-        "user": (line.get("user") or {}).get("username", ""),
-        "as_user": (line.get("impersonatedUser") or {}).get("username", ""),
-        "agent": line.get("userAgent", ""),
-        "uri": line.get("requestURI", ""),
-        "code": (line.get("responseStatus") or {}).get("code", 0),
-        "group": reference.get("apiGroup", ""),
-        "resource": reference.get("resource", ""),
-        "subresource": reference.get("subresource", ""),
-        "namespace": reference.get("namespace", ""),
-        "name": reference.get("name", ""),
-    }
+    """Return the `FIELDS` of a line; a missing one is empty."""
+    values = {name: value_at(path, line) for name, path in FIELDS.items()}
+    return {name: values[name] or (0 if name == "code" else "") for name in values}
 
 
 def _describe_request(line: Mapping[str, Json]) -> str:
@@ -586,7 +583,7 @@ class Log(Source):
         """
         lab, is_kubelet = context.lab, self.component.startswith(_KUBELET)
         role = lab.kind.kubelet_role if is_kubelet else self.component
-        in_journal = is_kubelet and _has_journal(lab, self._node)
+        in_journal = is_kubelet and "systemd" in lab.features and self._node in lab.fleet.node_names()
         if role not in ROLES or not (in_journal or _logs(lab, self.component)):
             raise Problem(f"no component {self.component!r}", "Log(...)", f"use one of: {', '.join(ROLES)}")
         own = _kubelet_on(lab, self._node) if is_kubelet else None
@@ -609,50 +606,44 @@ class Log(Source):
         return self.component.removeprefix(_KUBELET)
 
     def _files(self, context: SourceContext) -> SourceMessages:
-        """Return all lines in both parts of the log."""
-        history, until_t = context.history, time.monotonic()
-        messages = [
-            Message(history.from_epoch(at), line) for at, line in _timed_lines(context.lab, self.component)
+        """Return all lines in both parts of the log, or of that of each replica."""
+        history, until_t, logs = context.history, time.monotonic(), _logs(context.lab, self.component)
+        messages = [Message(history.from_epoch(at), line) for at, line in _timed_lines(logs)]
+        name, complete_since_t = f"the log of {self.component}", messages[0].t if messages else until_t
+        if joined(history, self._node) and not any(earlier.exists() for earlier, _log in logs):
+            complete_since_t = history.began_t
+        losses = [
+            *possible_losses(context, name, complete_since_t, until_t),
+            *_truncations(history, logs, f"{name} was truncated during the recording"),
+            *_torn_in_log(history, logs, messages, until_t, f"a line of {name} was torn: the disk was full"),
         ]
-        losses = self._possible_losses(context, messages, until_t)
         return SourceMessages(messages, until_t, context.wall_error_s(until_t), losses)
 
-    def _possible_losses(
-        self, context: SourceContext, messages: Sequence[Message], until_t: float
-    ) -> list[Lost]:
-        """Return the times since the start of the recording for which the log may be incomplete."""
-        complete_since_t = messages[0].t if messages else until_t
-        has_earlier = any(earlier.exists() for earlier, _log in _logs(context.lab, self.component))
-        if joined(context.history, self._node) and not has_earlier:
-            complete_since_t = context.history.began_t
-        name = f"the log of {self.component}"
-        lost = [*self._truncated(context), *self._torn_lines(context, messages, until_t)]
-        return [*possible_losses(context, name, complete_since_t, until_t), *lost]
 
-    def _truncated(self, context: SourceContext) -> Iterator[Lost]:
-        """Yield the time of a truncation of the log."""
-        history, why = context.history, f"the log of {self.component} was truncated during the recording"
-        earlier_logs = [earlier for earlier, _log in _logs(context.lab, self.component)]
-        for earlier in filter(Path.exists, earlier_logs):
-            truncated_t = history.from_epoch(earlier.stat().st_mtime)
-            if truncated_t > history.began_t:
-                yield Lost(truncated_t - CHECK_PERIOD_S, truncated_t + CHECK_PERIOD_S, why)
+_Logs = Sequence[tuple[Path, Path]]
+"""The earlier part and the log of each replica of a component."""
 
-    def _torn_lines(
-        self, context: SourceContext, messages: Sequence[Message], until_t: float
-    ) -> Iterator[Lost]:
-        """Yield the times of lines that a full disk truncated, up to the next line after them."""
-        began_t = context.history.began_t
-        why = f"a line of the log of {self.component} was torn: the disk was full"
-        for line in messages:
-            offsets = [match.start() + 1 for match in _TORN.finditer(line.what)]
-            header_times = [_logged_at(line.what[at:]) for at in offsets]
-            later_times = [context.history.from_epoch(at) for at in header_times if at is not None]
-            if offsets and max(later_times, default=until_t) >= began_t:
-                yield Lost(line.t, max(later_times, default=until_t), why)
-        logs = [log for _earlier, log in _logs(context.lab, self.component)]
-        if messages and not all(log.read_bytes().endswith(b"\n") for log in logs):
-            yield Lost(messages[-1].t, max(until_t, messages[-1].t), why)
+
+def _truncations(history: History, logs: _Logs, why: str) -> Iterator[Lost]:
+    """Yield the time of each truncation of a log."""
+    for earlier in (earlier for earlier, _log in logs if earlier.exists()):
+        truncated_t = history.from_epoch(earlier.stat().st_mtime)
+        if truncated_t > history.began_t:
+            yield Lost(truncated_t - CHECK_PERIOD_S, truncated_t + CHECK_PERIOD_S, why)
+
+
+def _torn_in_log(
+    history: History, logs: _Logs, messages: Sequence[Message], until_t: float, why: str
+) -> Iterator[Lost]:
+    """Yield the times of lines that a full disk truncated, up to the next line after them."""
+    for line in messages:
+        offsets = [match.start() + 1 for match in _TORN.finditer(line.what)]
+        header_times = [_logged_at(line.what[at:]) for at in offsets]
+        later_t = max((history.from_epoch(at) for at in header_times if at is not None), default=until_t)
+        if offsets and later_t >= history.began_t:
+            yield Lost(line.t, later_t, why)
+    if messages and not all(log.read_bytes().endswith(b"\n") for _earlier, log in logs):
+        yield Lost(messages[-1].t, max(until_t, messages[-1].t), why)
 
 
 def _kubelet_on(lab: LabHandle, node: str) -> Path | None:
@@ -661,21 +652,16 @@ def _kubelet_on(lab: LabHandle, node: str) -> Path | None:
     return next(paths, None)
 
 
-def _has_journal(lab: LabHandle, node: str) -> bool:
-    return "systemd" in lab.features and node in lab.fleet.node_names()
-
-
-def _logs(lab: LabHandle, component: str) -> Sequence[tuple[Path, Path]]:
-    """Return the earlier part and the log of each replica of a component; none if it has no log."""
+def _logs(lab: LabHandle, component: str) -> _Logs:
+    """Return the parts of a component's logs; none if it has no log."""
     folder = lab.life.logs
     names = [path.name.removesuffix(".log") for path in sorted(folder.glob(f"{component}*.log"))]
     replicas = [name for name in names if component in (name, role_of(name))]
     return [(folder / f"{name}.log.1", folder / f"{name}.log") for name in replicas]
 
 
-def _timed_lines(lab: LabHandle, component: str) -> Sequence[tuple[float, str]]:
+def _timed_lines(logs: _Logs) -> Sequence[tuple[float, str]]:
     """Return each line with its time (s since the epoch), in the order of the times if there are replicas."""
-    logs = _logs(lab, component)
     lines = [line for parts in logs for line in _lines_in(parts)]
     return sorted(lines, key=lambda line: line[0]) if len(logs) > 1 else lines
 
@@ -705,7 +691,7 @@ def skipped_nodes(lab: LabHandle, history: History) -> Sequence[str]:
     """
     lines = [
         line
-        for at, line in _timed_lines(lab, _MANAGER)
+        for at, line in _timed_lines(_logs(lab, _MANAGER))
         if _SKIPS in line and history.began_t <= history.from_epoch(at) <= history.ended_t
     ]
     more = [f"and {len(lines) - _MOST_QUOTED} more"] if len(lines) > _MOST_QUOTED else []
@@ -778,9 +764,8 @@ class WitnessMessages(Source):
         lines = messages_of(machine, self.pod.name, clock)
         messages = [line for line in lines if line is not None]
         record = f"the file of {self.pod.name}"
-        times = [None if line is None else line.t for line in lines]
         losses = [
-            *torn(times, (clock.offset_s, until_t), f"a line of {record} is torn"),
+            *torn(lines, (clock.offset_s, until_t), f"a line of {record} is torn"),
             *memory_losses(context, until_t),
         ]
         last_t = messages[-1].t if messages else clock.offset_s

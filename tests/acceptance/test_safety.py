@@ -24,7 +24,7 @@ from nodeproof.safety.injector import TTL_S
 from tests.acceptance.altered import Cluster, named
 from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
 from tests.acceptance.conftest import IMPATIENT, SMALL, Run
-from tests.ledgers import file_of
+from tests.leftovers import file_of
 from tests.waiting import eventually, pause
 
 PHASE_TIMEOUT_S = 120.0

@@ -13,7 +13,7 @@ from nodeproof.report import rundir
 from tests.acceptance.altered import Cluster, named, unaltered
 from tests.acceptance.command import start
 from tests.acceptance.conftest import Run
-from tests.ledgers import file_of
+from tests.leftovers import file_of
 from tests.waiting import eventually
 
 PHASE_TIMEOUT_S = 120.0

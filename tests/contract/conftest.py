@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from nodeproof.faults import Fault
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import PROCESS, kind_named
 from nodeproof.machines.machine import Machine
+from nodeproof.model.needs import Needs
+from nodeproof.scenario.lab import Lab
 from nodeproof.testing import healed_at_end
 from tests.contract.kinds import FAULTS, KINDS, Kind
 
@@ -86,6 +90,12 @@ def node(lab: LabHandle) -> str:
 def machine(lab: LabHandle, node: str) -> Machine:
     """Return the machine of that node."""
     return lab.fleet.machine(node)
+
+
+@pytest.fixture
+def stage(lab: LabHandle, tmp_path: Path) -> Lab:
+    """Return the lab as a scenario with one faulted node sees it."""
+    return Lab(lab, tmp_path, Needs(faulted=1), nullcontext)
 
 
 @pytest.fixture

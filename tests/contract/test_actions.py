@@ -6,8 +6,6 @@ import base64
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,13 +40,12 @@ from nodeproof.checks.moments import became, condition_became, created, written
 from nodeproof.cluster import api as api_module
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE, RESOURCES, WATCHED, pod
-from nodeproof.cluster.workloads import Pod, create_pod
+from nodeproof.cluster.workloads import Pod, pod_spec, start_pod
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.safety import MARK
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
-from nodeproof.model.needs import Needs
 from nodeproof.model.problem import Problem
 from nodeproof.probes import dbus_property, file_of, kubelet_field, metric
 from nodeproof.scenario.lab import Lab
@@ -67,13 +64,14 @@ MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 HELD, OTHERS = "nodeproof.dev/held", "example.com/held"
 
 
-@pytest.fixture
-def stage(lab: LabHandle, tmp_path: Path) -> Lab:
-    return Lab(lab, tmp_path, Needs(faulted=1), nullcontext)
-
-
 def _named() -> dict[str, dict[str, str]]:
     return {"metadata": {"name": f"made-{uuid.uuid4().hex[:8]}"}}
+
+
+def _new_map() -> tuple[str, dict[str, dict[str, str]]]:
+    """Return the path of a ConfigMap that is to be created, and its body."""
+    body = _named()
+    return f"{MAPS}/{body['metadata']['name']}", body
 
 
 def _heal_in_another_process(lab: LabHandle) -> None:
@@ -83,6 +81,13 @@ def _heal_in_another_process(lab: LabHandle) -> None:
         assert another.safety.heal_unfinished() == []
     finally:
         another.close()
+    assert lab.safety.ledger.unfinished() == []
+
+
+def _tidy(lab: LabHandle) -> None:
+    """Remove what a scenario made, all of it."""
+    lab.tidy()
+    assert lab.safety.ledger.unfinished() == []
 
 
 def _is_there(lab: LabHandle, path: str) -> bool:
@@ -164,25 +169,21 @@ def test_manual_node_stays_ready_while_it_is_kept_alive(stage: Lab, lab: LabHand
 
 
 def test_objects_of_a_scenario_are_removed_when_it_ends(stage: Lab, lab: LabHandle) -> None:
-    body = _named()
-    path = f"{MAPS}/{body['metadata']['name']}"
+    path, body = _new_map()
     assert stage.run(send_request("POST", MAPS, body)).value["status"] == 201
     assert _is_there(lab, path)
-    lab.tidy()
+    _tidy(lab)
     assert not _is_there(lab, path)
-    assert lab.safety.ledger.unfinished() == []
 
 
 @pytest.mark.parametrize("has_name", [True, False], ids=["after it was made", "before it was made"])
 def test_crash_leaves_no_object_behind(lab: LabHandle, has_name: bool) -> None:
-    body = _named()
-    path = f"{MAPS}/{body['metadata']['name']}"
+    path, body = _new_map()
     mark = lab.safety.register_object(path)
     if has_name:
         lab.cluster.api.create(MAPS, {"metadata": {**body["metadata"], "annotations": {MARK: mark}}})
     _heal_in_another_process(lab)
     assert not _is_there(lab, path)
-    assert lab.safety.ledger.unfinished() == []
 
 
 def test_object_created_after_a_timed_out_request_is_removed(
@@ -190,8 +191,7 @@ def test_object_created_after_a_timed_out_request_is_removed(
 ) -> None:
     """As if etcd was frozen and executed the request later."""
     monkeypatch.setattr(api_module, "CALL_TIMEOUT_S", 1.0)
-    body = _named()
-    path = f"{MAPS}/{body['metadata']['name']}"
+    path, body = _new_map()
     etcd = lab.fleet.machine("etcd")
     etcd.power("freeze")
     try:
@@ -229,7 +229,6 @@ def test_crash_leaves_no_node_behind(stage: Lab, lab: LabHandle, joined: bool) -
     _heal_in_another_process(lab)
     assert lab.fleet.node_names() == before
     assert not _is_there(lab, f"/api/v1/nodes/{JOINED}")
-    assert lab.safety.ledger.unfinished() == []
 
 
 def test_rejoined_node_is_another_machine_under_the_same_name(stage: Lab, lab: LabHandle) -> None:
@@ -242,7 +241,6 @@ def test_rejoined_node_is_another_machine_under_the_same_name(stage: Lab, lab: L
         )
         _heal_in_another_process(lab)
     assert len(set(identities)) == len(identities)
-    assert lab.safety.ledger.unfinished() == []
 
 
 def test_machine_may_have_another_name_than_its_node(stage: Lab, lab: LabHandle) -> None:
@@ -261,9 +259,8 @@ def test_machine_may_have_another_name_than_its_node(stage: Lab, lab: LabHandle)
     stage.run(leave(JOINED))
     assert not lab.fleet.has(JOINED)
     assert _is_there(lab, "/api/v1/nodes/called")
-    lab.tidy()
+    _tidy(lab)
     assert not _is_there(lab, "/api/v1/nodes/called")
-    assert lab.safety.ledger.unfinished() == []
 
 
 @pytest.mark.parametrize("does", [leave, restart_joined, run_on, try_kubelet])
@@ -280,14 +277,11 @@ def test_workload_is_removed_with_its_pods(stage: Lab, lab: LabHandle, of: Kind)
     path = f"/apis/apps/v1/namespaces/{NAMESPACE}/{of.lower()}s/{deployed.name}"
     with stage.record():
         assert stage.run(deployed.make).value["status"] == 201
-        running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
-        stage.wait_for(running.after(deployed.make.begun, windows.up_to(RUNNING_TIMEOUT_S)))
-        assert stage.find(running) is not None, _describe_pods(lab)
+        _wait_running(stage, lab, deployed)
         assert stage.run(disruption_budget(deployed)).value["status"] == 201
-    lab.tidy()
+    _tidy(lab)
     assert not _is_there(lab, path)
     assert eventually(lambda: not _pods_of(lab, deployed), UP_TIMEOUT_S)
-    assert lab.safety.ledger.unfinished() == []
 
 
 def test_cast_is_removed_by_another_process(stage: Lab, lab: LabHandle) -> None:
@@ -299,7 +293,6 @@ def test_cast_is_removed_by_another_process(stage: Lab, lab: LabHandle) -> None:
         member for member in (*cast.pods, cast.namesake) if _is_there(lab, pod(member.namespace, member.name))
     ]
     assert left == []
-    assert lab.safety.ledger.unfinished() == []
 
 
 def test_own_namespace_is_removed_with_its_content(stage: Lab, lab: LabHandle) -> None:
@@ -310,13 +303,10 @@ def test_own_namespace_is_removed_with_its_content(stage: Lab, lab: LabHandle) -
         assert stage.run(own.make).value["status"] == 201
         assert stage.run(deployed.make).value["status"] == 201
         assert stage.run(service(deployed)).value["status"] == 201
-        running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
-        stage.wait_for(running.after(deployed.make.begun, windows.up_to(RUNNING_TIMEOUT_S)))
-        assert stage.find(running) is not None, _describe_pods(lab)
+        _wait_running(stage, lab, deployed)
         assert eventually(lambda: _endpoints(lab, deployed), UP_TIMEOUT_S)
     _heal_in_another_process(lab)
     assert not _is_there(lab, inside)
-    assert lab.safety.ledger.unfinished() == []
 
 
 def _endpoints(lab: LabHandle, deployed: Workload) -> list[object]:
@@ -351,6 +341,13 @@ def test_dbus_property_of_a_node_is_observed(stage: Lab, lab: LabHandle, node: s
     assert shutting_down.value is False
 
 
+def _wait_running(stage: Lab, lab: LabHandle, deployed: Workload) -> None:
+    """Wait until a pod of a workload runs."""
+    running = written("pods", {**deployed.pods, "status": {"phase": "Running"}})
+    stage.wait_for(running.after(deployed.make.begun, windows.up_to(RUNNING_TIMEOUT_S)))
+    assert stage.find(running) is not None, _describe_pods(lab)
+
+
 def _describe_pods(lab: LabHandle) -> str:
     """Describe our pods, for the message of a failure."""
     output = (
@@ -380,22 +377,19 @@ def _pods_of(lab: LabHandle, deployed: Workload) -> list[object]:
     "is_recorded", [True, False], ids=["the POST was refused", "a crash before the POST"]
 )
 def test_existing_object_is_left_alone(stage: Lab, lab: LabHandle, is_recorded: bool) -> None:
-    body = _named()
-    path = f"{MAPS}/{body['metadata']['name']}"
+    path, body = _new_map()
     lab.cluster.api.create(MAPS, body)
     if is_recorded:
         assert stage.run(send_request("POST", MAPS, body)).value["status"] == 409
     else:
         lab.safety.register_object(path)
-    lab.tidy()
+    _tidy(lab)
     assert _is_there(lab, path)
-    assert lab.safety.ledger.unfinished() == []
     lab.cluster.api.delete(path)
 
 
 def test_object_that_cannot_be_removed_yet_does_not_block_others(stage: Lab, lab: LabHandle) -> None:
-    other, held = _named(), _named()
-    path = f"{MAPS}/{held['metadata']['name']}"
+    other, (path, held) = _named(), _new_map()
     stage.run(send_request("POST", MAPS, other))
     stage.run(send_request("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD, OTHERS]}}))
     with pytest.raises(Problem, match=f"not undone: {path}"):
@@ -403,15 +397,13 @@ def test_object_that_cannot_be_removed_yet_does_not_block_others(stage: Lab, lab
     assert not _is_there(lab, f"{MAPS}/{other['metadata']['name']}")
     assert lab.cluster.api.get(path)["metadata"]["finalizers"] == [OTHERS]
     lab.cluster.api.patch(path, {"metadata": {"finalizers": None}})
-    lab.tidy()
-    assert lab.safety.ledger.unfinished() == []
+    _tidy(lab)
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["as it was made", "on its way out"])
 def test_object_held_by_a_finalizer_is_removed_on_heal(stage: Lab, lab: LabHandle, is_deleted: bool) -> None:
     """Its creator was killed and cannot remove it."""
-    held = _named()
-    path = f"{MAPS}/{held['metadata']['name']}"
+    path, held = _new_map()
     stage.run(send_request("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD]}}))
     if is_deleted:
         stage.run(send_request("DELETE", path))
@@ -501,7 +493,8 @@ def test_podgc_quarantine_is_visible_in_the_metrics(lab: LabHandle) -> None:
     api = lab.cluster.api
     before = begun(api)
     assert before is not None
-    orphan = create_pod(lab.cluster.api, _named()["metadata"]["name"])
+    absent = _named()["metadata"]["name"]
+    orphan = start_pod(api, absent, pod_spec({"nodeName": absent}))
     try:
         assert eventually(lambda: (begun(api) or 0.0) > before, windows.POD_GC_S + 10.0)
     finally:

@@ -62,8 +62,7 @@ def cut(request: pytest.FixtureRequest, machine: Machine) -> Iterator[Partition]
     partition = FAULTS[f"partition-{request.param}"](machine.name)
     assert isinstance(partition, Partition)
     yield partition
-    partition.heal(machine)
-    assert eventually(lambda: partition.is_healed(machine), HEAL_TIMEOUT_S)
+    heal(partition, machine)
 
 
 @pytest.fixture
@@ -79,12 +78,11 @@ def has_one(kind: Kind, machine: Machine) -> Iterator[Callable[[str], Fault]]:
 
     yield make
     for fault in faults:
-        fault.heal(machine)
-        assert eventually(lambda fault=fault: fault.is_healed(machine), HEAL_TIMEOUT_S)  # type: ignore[misc]
+        heal(fault, machine)
 
 
-def command(machine: Machine, *argv: str) -> str:
-    process = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+def command(machine: Machine, *argv: str, stdin: str = "") -> str:
+    process = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=stdin)
     assert process.status == 0, process.stderr
     return process.stdout
 
@@ -98,14 +96,17 @@ def total_swap_kib(machine: Machine) -> int:
 
 
 def nft(machine: Machine, *arguments: str, stdin: str = "") -> str:
-    process = machine.run(["nft", *arguments], timeout_s=COMMAND_TIMEOUT_S, stdin=stdin)
-    assert process.status == 0, process.stderr
-    return process.stdout
+    return command(machine, "nft", *arguments, stdin=stdin)
 
 
 def inject(fault: Fault, machine: Machine) -> None:
     fault.inject(machine)
     assert eventually(lambda: fault.is_injected(machine), INJECT_TIMEOUT_S)
+
+
+def heal(fault: Fault, machine: Machine) -> None:
+    fault.heal(machine)
+    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
 
 
 def ready(lab: LabHandle, node: str) -> str:
@@ -127,8 +128,7 @@ def test_machine_running_without_kubelet_has_not_booted(
     assert machine.reaches_control_plane()
 
     inject(fault, machine)
-    fault.heal(machine)
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
+    heal(fault, machine)
 
 
 def test_incomplete_heal_is_completed_by_the_next(
@@ -147,8 +147,7 @@ def test_incomplete_heal_is_completed_by_the_next(
     finally:
         command(machine, "rm", broken)
     assert fault.leftovers_on(machine)
-    fault.heal(machine)
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
+    heal(fault, machine)
     assert not fault.leftovers_on(machine)
 
 
@@ -173,9 +172,9 @@ def test_unknown_fault_data_is_refused() -> None:
 def test_partition_leaves_ssh_alone(cut: Partition, machine: Machine) -> None:
     inject(cut, machine)
 
-    assert machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S).status == 0
+    command(machine, "true")
     machine.close()
-    assert machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S).status == 0
+    command(machine, "true")
 
 
 def test_partition_removes_only_its_own_table(cut: Partition, machine: Machine, foreign_table: str) -> None:
@@ -200,7 +199,7 @@ def test_kube_proxy_leaves_nothing_and_is_present_while_a_service_answers(
     has_one: Callable[[str], Fault], machine: Machine
 ) -> None:
     fault = has_one("kube-proxy")
-    before = nft(machine, "list", "ruleset")
+    before = nft(machine, "list", "tables")
     inject(fault, machine)
     assert "kube-proxy" in nft(machine, "list", "tables")
 
@@ -209,10 +208,7 @@ def test_kube_proxy_leaves_nothing_and_is_present_while_a_service_answers(
     assert not first_answer(lambda: fault.is_healed(machine))
     nft(machine, "delete", "table", "ip", "somebody_else_serves")
     assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    tables = [line for line in before.splitlines() if line.startswith("table")]
-    assert [
-        line for line in nft(machine, "list", "ruleset").splitlines() if line.startswith("table")
-    ] == tables
+    assert nft(machine, "list", "tables") == before
     assert not fault.leftovers_on(machine)
 
 
@@ -224,15 +220,10 @@ def test_new_connections_are_cut_by_direction(cut: Partition, machine: Machine) 
     assert machine.reached_from_control_plane() == (cut.direction == "node-to-api")
 
 
-def test_rejecting_partition_refuses_at_once(machine: Machine) -> None:
-    fault = FAULTS["partition-rejects"](machine.name)
+def test_rejecting_partition_refuses_at_once(has_one: Callable[[str], Fault], machine: Machine) -> None:
+    inject(has_one("partition-rejects"), machine)
     dial = f"exec 3<>/dev/tcp/{machine.control_plane_addresses[0]}/{API_PORT}"
-    inject(fault, machine)
-    try:
-        process = machine.run(["timeout", "5", "bash", "-c", dial], timeout_s=COMMAND_TIMEOUT_S)
-    finally:
-        fault.heal(machine)
-
+    process = machine.run(["timeout", "5", "bash", "-c", dial], timeout_s=COMMAND_TIMEOUT_S)
     assert process.status == 1
     assert "Connection refused" in process.stderr
 
@@ -260,27 +251,22 @@ def test_established_connections_are_cut_by_direction(
     to_kubelet.close()
 
 
-def test_node_stays_ready_if_only_the_api_cannot_reach_it(lab: LabHandle, machine: Machine) -> None:
-    fault = FAULTS["partition-api-to-node"](machine.name)
+def test_node_stays_ready_if_only_the_api_cannot_reach_it(
+    lab: LabHandle, machine: Machine, has_one: Callable[[str], Fault]
+) -> None:
     longer_than_the_grace_s = lab.configuration["G"] + 4
-    inject(fault, machine)
-    try:
-        assert throughout(lambda: ready(lab, machine.name) == "True", longer_than_the_grace_s)
-    finally:
-        fault.heal(machine)
+    inject(has_one("partition-api-to-node"), machine)
+    assert throughout(lambda: ready(lab, machine.name) == "True", longer_than_the_grace_s)
 
 
 def test_node_that_cannot_reach_the_api_becomes_unknown_and_recovers(
-    lab: LabHandle, machine: Machine
+    lab: LabHandle, machine: Machine, has_one: Callable[[str], Fault]
 ) -> None:
-    fault = FAULTS["partition-node-to-api"](machine.name)
-    timeout_s = lab.configuration["G"] + DETECTION_MARGIN_S
+    fault, timeout_s = has_one("partition-node-to-api"), lab.configuration["G"] + DETECTION_MARGIN_S
     inject(fault, machine)
-    try:
-        assert eventually(lambda: ready(lab, machine.name) == "Unknown", timeout_s)
-        assert machine.reached_from_control_plane()
-    finally:
-        fault.heal(machine)
+    assert eventually(lambda: ready(lab, machine.name) == "Unknown", timeout_s)
+    assert machine.reached_from_control_plane()
+    heal(fault, machine)
     assert eventually(lambda: ready(lab, machine.name) == "True", READY_TIMEOUT_S)
 
 
@@ -306,8 +292,7 @@ def test_machine_boots_and_becomes_ready_after_a_power_cut(
     boot = machine.boot_id()
     inject(fault, machine)
     assert machine.is_powered() == (name == "reset")
-    fault.heal(machine)
-    assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
+    heal(fault, machine)
 
     booted = machine.boot_id()
     assert booted != boot

@@ -31,7 +31,7 @@ from tests.contract.kinds import FAULTS, Kind
 from tests.contract.late_machine import assert_no_late_harm
 from tests.contract.silence import silence
 from tests.lab_snapshot import TIMERS
-from tests.ledgers import file_of
+from tests.leftovers import file_of
 from tests.waiting import eventually, pause, throughout
 
 SHORT_TTL_S, LONG_TTL_S = 1.5, 120.0

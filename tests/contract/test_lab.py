@@ -340,7 +340,7 @@ def test_lab_api_is_on_loopback_while_the_command_runs(lab: LabHandle, tmp_path:
 
 
 def test_root_leaves_no_compiled_files_in_the_package(lab: LabHandle) -> None:
-    mine = [entry.command for entry in leftovers.family(lab.name) if "-m nodeproof.labs" in entry.command]
+    mine = [command for command in leftovers.commands(lab.name) if "-m nodeproof.labs" in command]
     assert mine
     assert all(" -B " in command for command in mine if "python" in command)
 

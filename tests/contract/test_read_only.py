@@ -11,6 +11,7 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.root import become_root
+from tests.fakes import executable
 
 _TIMEOUT_S = 20.0
 _PROTECT = """
@@ -49,10 +50,8 @@ def test_lab_folder_stays_writable_with_its_mounts(tmp_path: Path) -> None:
 
 
 def test_mount_that_stays_writable_is_named(tmp_path: Path) -> None:
-    mount = tmp_path / "bin" / "mount"
-    mount.parent.mkdir()
-    mount.write_text('#!/bin/sh\ncase "$*" in *remount*) exit 32 ;; esac\nexec /bin/mount "$@"\n')
-    mount.chmod(0o755)
+    script = 'case "$*" in *remount*) exit 32 ;; esac\nexec /bin/mount "$@"'
+    mount = executable(tmp_path / "bin" / "mount", script)
     own, other = tmp_path / "own", tmp_path / "other"
     path = f"{mount.parent}:{os.environ['PATH']}"
     process = protect(own, stored(own), stored(other), "protected", path=path)

@@ -43,7 +43,7 @@ from tests.contract.kinds import FAULTS, KINDS
 from tests.contract.silence import end_silence, fall_silent, silence
 from tests.contract.victim import DIED, HOLD
 from tests.lab_snapshot import TIMERS
-from tests.ledgers import file_of
+from tests.leftovers import file_of
 from tests.waiting import eventually
 
 BY_ITSELF_TIMEOUT_S = TTL_S + 10.0

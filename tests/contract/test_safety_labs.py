@@ -25,7 +25,7 @@ from tests import leftovers
 from tests.acceptance.altered import shipped
 from tests.acceptance.command import nodeproof
 from tests.contract.kinds import FAULTS, Kind
-from tests.ledgers import file_of
+from tests.leftovers import file_of
 from tests.waiting import eventually
 
 AT_ONCE_S = 30.0

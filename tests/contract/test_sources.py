@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +22,7 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.history import Entry
 from nodeproof.model.judgment import Moment
-from nodeproof.model.needs import CLOUD, Needs
+from nodeproof.model.needs import CLOUD
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.safety.guard import Declared
@@ -52,11 +50,6 @@ QUIET = "Trying to delete pod"
 """About a mirror pod; there is none."""
 NEW_ZONE = Log(MANAGER, "Initializing eviction metric for zone")
 """Logged once for each zone with a first node."""
-
-
-@pytest.fixture
-def stage(lab: LabHandle, tmp_path: Path) -> Lab:
-    return Lab(lab, tmp_path, Needs(faulted=1), nullcontext)
 
 
 @pytest.fixture

@@ -5,52 +5,43 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodeproof.actions import pending_pod, run_witnesses, using_pvc
+from nodeproof.artifacts import csi
 from nodeproof.artifacts.components import Components
 from nodeproof.checks.moments import became, condition_became, created, removed
 from nodeproof.cluster.resources import pod as pod_path
 from nodeproof.cluster.workloads import Pod, Witness
 from nodeproof.faults import Fault
-from nodeproof.faults.providers import DISKS, Volumes, attachment, handle
+from nodeproof.faults.providers import DISKS, DRIVER, Volumes, attachment, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds.libvirt.hypervisor import VIRSH
 from nodeproof.machines.machine import Machine
 from nodeproof.model import window as windows
 from nodeproof.model.history import fence
-from nodeproof.model.needs import ATTACHER
-from nodeproof.model.pattern import PRESENT
+from nodeproof.model.needs import ATTACHER, Needs
+from nodeproof.model.pattern import PRESENT, Json
 from nodeproof.probes import acknowledged, disk_holders, last_written, metric, writes
 from nodeproof.scenario import freeze, partition, power_off, send_request, taint, volumes
 from nodeproof.scenario.lab import Lab
 from nodeproof.sources import VolumeCalls
-from tests.contract.attachments import (
-    ATTACHMENTS,
-    COMMAND_TIMEOUT_S,
-    TIMEOUT_S,
-    ask_for,
-    attach,
-    detach,
-    end,
-    guests_only,
-    is_attached,
-    is_removed,
-    is_to_go,
-    stage_of,
-    storage_of,
-    the_other,
-    why_not,
-)
 from tests.contract.kinds import Kind
 from tests.waiting import eventually, pause, throughout
 
 # Volumes of a lab.
 
 
+ATTACHMENTS = "volumeattachments"
+TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 30.0
+NEEDS = Needs(faulted=1, components=(ATTACHER,), features=frozenset({"power", "volumes"}))
+PATH = f"/apis/storage.k8s.io/v1/{ATTACHMENTS}"
 PODS = "/api/v1/namespaces/nodeproof/pods"
 MANAGER = "kube-controller-manager"
 FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
@@ -72,7 +63,94 @@ def stage(lab: LabHandle, tmp_path: Path) -> Lab:
 
 @pytest.fixture
 def storage(lab: LabHandle) -> Iterator[Volumes]:
-    yield from storage_of(lab)
+    """Return volumes that are removed completely afterwards."""
+    yield volumes()
+    lab.tidy()
+
+
+def stage_of(lab: LabHandle, folder: Path) -> Lab:
+    """Return the stage of a lab that has volumes; skips other labs."""
+    if "volumes" not in lab.features:
+        pytest.skip(f"a {lab.kind.name} lab has no volumes")
+    csi.obtain(print)
+    lab.clean(NEEDS)
+    if "inotify" in (why := volumes().available(lab.fleet.machine(ATTACHER))):
+        pytest.skip(why)
+    return Lab(lab, folder, NEEDS, nullcontext)
+
+
+def guests_only(lab: LabHandle) -> None:
+    """Skip the test if a table, which does not know the state of machines, is the backend."""
+    if "real-pods" not in lab.features:
+        pytest.skip("a table knows nothing of how its machines are")
+
+
+def the_other(lab: LabHandle, node: str) -> str:
+    return next(name for name in lab.fleet.node_names() if name != node)
+
+
+def by_hand(claim: str, node: str, name: str) -> Json:
+    """Return an attachment of a volume to a node, like the controller's."""
+    spec = {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": claim}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def ask_for(lab: LabHandle, claim: str, node: str) -> str:
+    """Request a volume on a node, without waiting."""
+    name = f"at-once-{claim}-{node}"
+    lab.cluster.api.create(PATH, by_hand(claim, node, name))
+    return name
+
+
+def attach(stage: Lab, claim: str, node: str, status: Mapping[str, object]) -> str:
+    """Request a volume on a node, and wait for this status."""
+    name = f"by-hand-{claim}-{node}"
+    request = send_request("POST", PATH, by_hand(claim, node, name))
+    stage.run(request)
+    came = became(ATTACHMENTS, name, {"status": status})
+    stage.wait_for(came.after(request.begun, windows.up_to(TIMEOUT_S)))
+    assert stage.find(came) is not None
+    return name
+
+
+def detach(stage: Lab, name: str) -> None:
+    """Delete an attachment, and wait for its end."""
+    request = send_request("DELETE", f"{PATH}/{name}")
+    stage.run(request)
+    stage.wait_for(removed(ATTACHMENTS, name).after(request.begun, windows.up_to(TIMEOUT_S)))
+    assert stage.find(removed(ATTACHMENTS, name)) is not None
+
+
+def end(lab: LabHandle, name: str) -> None:
+    """Delete an attachment, without waiting."""
+    lab.cluster.api.delete(f"{PATH}/{name}")
+
+
+def shown(lab: LabHandle, name: str) -> Mapping[str, Any]:
+    """Return the current status of an attachment."""
+    status: Mapping[str, Any] = lab.cluster.api.get(f"{PATH}/{name}")["status"]
+    return status
+
+
+def is_attached(lab: LabHandle, name: str) -> bool:
+    """Return whether its status has these values."""
+    return bool(shown(lab, name)["attached"])
+
+
+def is_refused(lab: LabHandle, name: str, error: str) -> bool:
+    """Return whether an attachment has this error."""
+    return error in str((shown(lab, name).get("attachError") or {}).get("message", ""))
+
+
+def is_to_go(lab: LabHandle, name: str) -> bool:
+    """Return whether its deletion was requested."""
+    return "deletionTimestamp" in lab.cluster.api.get(f"{PATH}/{name}")["metadata"]
+
+
+def is_removed(lab: LabHandle, name: str) -> bool:
+    """Return whether the attachment is removed."""
+    listed = lab.cluster.api.get(PATH)["items"]
+    return name not in {attachment["metadata"]["name"] for attachment in listed}
 
 
 def revisions(stage: Lab, resource: str, name: str) -> Mapping[str, int]:
@@ -202,7 +280,7 @@ def test_volume_wanted_by_two_nodes_at_once_goes_to_one(lab: LabHandle, stage: L
             (second,) = (node for node in nodes if node != first)
             error = f"volume {handle(claim)} is attached to {first}, so not to {second}"
             # The kubelet may first have to register the driver again.
-            assert eventually(partial(says, lab, names[second], error), TIMEOUT_S)
+            assert eventually(partial(is_refused, lab, names[second], error), TIMEOUT_S)
             assert stage.observe(disk_holders(claim)).value == [first]
             detach(stage, names[first])
             assert eventually(partial(is_attached, lab, names[second]), TIMEOUT_S)
@@ -213,11 +291,6 @@ def test_volume_wanted_by_two_nodes_at_once_goes_to_one(lab: LabHandle, stage: L
 def attached_to(lab: LabHandle, names: Mapping[str, str]) -> str:
     """Return the node to which one of these attachments, named by their nodes, is attached."""
     return next((node for node, name in names.items() if is_attached(lab, name)), "")
-
-
-def says(lab: LabHandle, name: str, error: str) -> bool:
-    """Return whether this is the attachment error."""
-    return error in why_not(lab, name)
 
 
 # Processes that die or freeze during a volume operation: a disk still belongs to one machine.
@@ -464,7 +537,7 @@ def test_restarted_libvirtd_keeps_every_disk_in_place(lab_of_its_own: LabHandle,
         error = f"volume {handle(claim)} is attached to {node}, so not to {other}"
         # A recording with a dead component does not wait.
         second = ask_for(lab, claim, other)
-        assert eventually(lambda: error in why_not(lab, second), TIMEOUT_S)
+        assert eventually(lambda: is_refused(lab, second, error), TIMEOUT_S)
         end(lab, first)
         assert eventually(lambda: is_removed(lab, first), TIMEOUT_S)
         assert eventually(lambda: is_attached(lab, second), TIMEOUT_S)

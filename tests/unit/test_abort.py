@@ -11,7 +11,7 @@ import pytest
 
 from nodeproof.existing.abort import Abort, Command, Condition, Query, Url
 from nodeproof.model.pattern import Json
-from nodeproof.safety.abort import AbortPoll, AbortWatch
+from nodeproof.safety.injector import AbortPoll, AbortWatch
 from tests.fakes import executable
 from tests.small_server import Page, serving
 from tests.waiting import throughout
@@ -116,4 +116,4 @@ def test_nothing_is_aborted_after_the_fault_has_ended() -> None:
     watch.stop(SOON_S)
     answer.set()
     assert throughout(lambda: not aborts, LATE_S)
-    watch.check()
+    assert not watch.reason

@@ -13,9 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from infra.csi.hypervisor import Volume, volume_id
-from infra.csi.machine import Marked
-from infra.csi.table import Table
 from nodeproof import actions as node_actions
 from nodeproof.actions import (
     OVER_S,
@@ -30,13 +27,11 @@ from nodeproof.actions import (
     wait_podgc_quarantine,
 )
 from nodeproof.cluster.workloads import Pod, PodSettings
-from nodeproof.faults.providers import Cloud, handle
+from nodeproof.faults.providers import Cloud
 from nodeproof.labs.client.handle import _kubelet_settings
 from nodeproof.labs.kinds import EXISTING
 from nodeproof.machines.machine import CommandResult, Machine, MachineError, Shell
-from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.needs import CLOUD, Needs
-from nodeproof.model.pod_log import Lost
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import amount
 from nodeproof.probes import (
@@ -53,11 +48,8 @@ from nodeproof.probes import (
 )
 from nodeproof.scenario import STATIC_PODS, mirror_pod, static_pod
 from nodeproof.scenario.lab import Lab
-from nodeproof.sources import Call, Journal, cloud_calls
+from nodeproof.sources import Journal
 from tests.fakes import FakeMachine, fake_lab
-
-# Actions: what kubectl may run, quarantines, static pods, volumes and the cloud.
-
 
 # kubectl commands that a scenario may not run, as their output would be in the report
 
@@ -197,68 +189,7 @@ def test_mirror_pod_has_the_name_of_its_file_and_node() -> None:
     assert "nodeName" not in pod["spec"]
 
 
-# Volumes of a lab: names shared by two components, and a node's folders as the driver sees them
-
-
-PVC = "volume-0123abcd-0"
-
-
-def test_volume_handle_matches_the_driver() -> None:
-    assert handle(PVC) == volume_id(PVC)
-
-
-def test_node_path_is_below_the_root_of_the_node(tmp_path: Path) -> None:
-    root = tmp_path / "node-1"
-    (root / "run").mkdir(parents=True)
-    table = Table(tmp_path / "table", ["node-1"])
-    table.create(Volume(handle(PVC), 1 << 24))
-    table.attach(handle(PVC), "node-1")
-    marked = Marked(table, "node-1", root)
-    marked.stage(handle(PVC), "/run/staged")
-    marked.publish(handle(PVC), "/run/staged", "/run/shown", read_only=False)
-    assert sorted(path.name for path in (root / "run").iterdir()) == ["shown", "staged"]
-    marked.unpublish(handle(PVC), "/run/shown")
-    marked.unstage(handle(PVC), "/run/staged")
-    assert [path.name for path in (root / "run").iterdir()] == ["staged"]
-    assert list((root / "run" / "staged").iterdir()) == []
-
-
-# The fake cloud: its files, and when its calls prove the absence of one
-
-
-STARTED = '{"time":"2026-11-24T20:00:00.000000Z","method":"Initialize"}\n'
-CALL = '{"time":"2026-11-24T20:00:01.000000Z","method":"InstanceExists","node":"node-1"}\n'
-BEGAN_T, STARTED_T, READ_T = 5.0, 10.0, 20.0
-
-
-def read(text: str) -> tuple[Sequence[Call], Sequence[Lost]]:
-    """Return the calls in a file, of a recording begun 5 s before the provider."""
-    offset_s = parse_time("2026-11-24T20:00:00Z") - STARTED_T
-    return cloud_calls(text, History.of([Entry(BEGAN_T, "begun", {"wall_offset_s": offset_s})]), READ_T)
-
-
-def test_cloud_calls_are_read_in_order() -> None:
-    calls, unsure = read(STARTED + CALL)
-    assert [(call.t, call.method, call.node) for call in calls] == [
-        (STARTED_T, "Initialize", ""),
-        (STARTED_T + 1, "InstanceExists", "node-1"),
-    ]
-    assert unsure == []
-
-
-@pytest.mark.parametrize(
-    ("text", "since_t", "until_t", "why"),
-    [
-        (CALL, BEGAN_T, STARTED_T + 1, "calls is missing"),
-        (STARTED + CALL[20:] + CALL, STARTED_T, STARTED_T + 1, "a line of the cloud's calls is torn"),
-    ],
-)
-def test_incomplete_cloud_calls_report_the_time_of_the_loss(
-    text: str, since_t: float, until_t: float, why: str
-) -> None:
-    (lost,) = read(text)[1]
-    assert (lost.since_t, lost.until_t) == (since_t, until_t)
-    assert why in lost.why
+# The fake cloud: its files
 
 
 def test_only_machines_reported_lost_are_affected() -> None:
@@ -301,17 +232,6 @@ def doing(beside: Beside, *active: Cloud) -> ActionContext:
     faults = {fault.id: fault for fault in active}
     lab = fake_lab({"safety.injector.active": faults, "fleet.machine": lambda _name: beside})
     return ActionContext(lab, None, lambda _node: None)
-
-
-@pytest.mark.parametrize("sets_up", [False, True])
-def test_cloud_is_started_with_its_files_and_optional_initialisation(beside: Beside, sets_up: bool) -> None:
-    cloud = Cloud({"a": "gone"}, {"a": {"lab": "x"}}, initialises_nodes=sets_up)
-    cloud.inject(cast("Shell", beside))
-    flags = stored(beside, cloud, "json")
-    for what in ("answers", "addresses", "calls"):
-        assert flags.pop(f"nodeproof-{what}") == str(beside.folder / CLOUD / f"cloud-{cloud.id}.{what}")
-    assert ("cloud-node-controller" in flags.get("controllers", "")) is sets_up
-    assert stored(beside, cloud, "answers") == {"a": "gone"}
 
 
 def test_cloud_adds_node_addresses_by_type(beside: Beside) -> None:

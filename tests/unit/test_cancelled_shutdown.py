@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.faults.shutdown import CancelledShutdown
+from nodeproof.faults.units import CancelledShutdown
 from tests.fakes import executable
 
 SYSTEMCTL = """

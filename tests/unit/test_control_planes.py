@@ -1,8 +1,7 @@
-"""Three control planes: names, settings and waits of their components."""
+"""Three control planes: names and waits of their components."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,11 @@ from nodeproof.faults.partition import PeerPartition
 from nodeproof.labs.base import control_plane
 from nodeproof.labs.base.planes import Planes
 from nodeproof.labs.base.processes import EventLog, Processes
-from nodeproof.labs.base.profiles import DOCUMENTED, FAST, fixed_flags
 from nodeproof.labs.base.spec import control_planes
 from nodeproof.labs.base.stalls import by_role
-from nodeproof.labs.kinds import PROCESS
 from nodeproof.machines.machine import CONTROL_PLANE
 from nodeproof.model.needs import role_of
-from nodeproof.model.overrides import NO_OVERRIDES
 from tests.fakes import FakeMachine
-
-THREE = replace(NO_OVERRIDES, control_planes=3)
 
 
 @pytest.mark.parametrize(
@@ -38,20 +32,6 @@ THREE = replace(NO_OVERRIDES, control_planes=3)
 )
 def test_replica_belongs_to_its_component(name: str, role: str) -> None:
     assert role_of(name) == role
-
-
-def test_only_replicas_elect_a_leader() -> None:
-    assert fixed_flags(FAST, 1)["kube-scheduler"]["leader-elect"] == "false"
-    flags = fixed_flags(FAST, 3)["kube-scheduler"]
-    assert flags["leader-elect"] == "true"
-    assert flags["leader-elect-lease-duration"] == "6s"
-    assert "leader-elect-lease-duration" not in fixed_flags(DOCUMENTED, 3)["kube-scheduler"]
-    assert "kube-controller-manager leader-elect=true" in PROCESS.settings(FAST, THREE)
-
-
-def test_number_of_control_planes_tells_runs_apart() -> None:
-    assert NO_OVERRIDES.texts == ()
-    assert THREE.texts == ("--control-planes 3",)
 
 
 def test_wait_of_replicas_is_the_longest() -> None:

@@ -14,7 +14,7 @@ from nodeproof.labs.kinds.existing.consent import MarkedNodes
 from nodeproof.labs.kinds.kind import Access, Consent
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.safety.abort import NEVER
+from nodeproof.safety.injector import NEVER
 from nodeproof.safety.ledger import Ledger
 from tests.fakes import fake_lab
 from tests.unit.test_marks import INVENTORY, NAME

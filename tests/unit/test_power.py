@@ -13,17 +13,18 @@ from nodeproof.existing import power as module
 from nodeproof.existing.power import Fence, Libvirt, OwnCommand
 from nodeproof.machines.machine import CommandResult, MachineError
 from nodeproof.testing.power import *
+from tests.fakes import executable
 from tests.unit.private_libvirtd import DOMAIN, PROGRAMS, private_libvirtd
 
 NODE, SECRET, SECRET_ENV = "worker-7", "hunter-2-x", "NODEPROOF_TEST_BMC"
-SWITCH = """#!/bin/sh
+SWITCH = """
 case $1 in
     status) cat "$3" ;;
     off | on) [ "$(cat)" = hunter-2-x ] && echo "$1" >"$3" ;;
 esac
 """
 # A part of the API of fence-agents, for machines without them.
-FENCE_DUMMY = """#!/bin/sh
+FENCE_DUMMY = """
 while IFS== read -r name value; do
     case $name in action) action=$value ;; status_file) file=$value ;; esac
 done
@@ -43,13 +44,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
-    def write(name: str, text: str) -> Path:
-        path = folder / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return path
-
-    return write
+    return lambda name, text: executable(folder / name, text)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +78,7 @@ def failing(program: Program, text: str) -> Power:
 
 
 def test_error_does_not_repeat_the_secret(program: Program) -> None:
-    power = failing(program, "#!/bin/sh\necho bad password: $(cat) >&2\nexit 1\n")
+    power = failing(program, "echo bad password: $(cat) >&2\nexit 1\n")
     for look in (lambda: power.is_on(NODE), lambda: power.perform("off", NODE)):
         with pytest.raises(
             MachineError, match=r"worker-7: \w+ by the power driver command: bad pass"
@@ -123,11 +118,11 @@ def test_unusable_secret_is_an_error(monkeypatch: pytest.MonkeyPatch, secret: st
 def test_program_that_does_not_end_is_ended(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUT_S", {"off": 0.2})
     with pytest.raises(MachineError, match=r"off by the power driver command: no end within 0\.2 s"):
-        failing(program, "#!/bin/sh\nexec sleep 60\n").perform("off", NODE)
+        failing(program, "exec sleep 60\n").perform("off", NODE)
 
 
 def test_invalid_options_of_an_agent_are_no_power_state(program: Program) -> None:
-    program("fence_strict", "#!/bin/sh\necho Parse error: unknown option >&2\nexit 2\n")
+    program("fence_strict", "echo Parse error: unknown option >&2\nexit 2\n")
     with pytest.raises(MachineError, match="does not say OFF: Parse error"):
         Power(Fence({"agent": "fence_strict"})).is_on(NODE)
 
@@ -140,13 +135,13 @@ class Indexed(OwnCommand):
 
 
 def test_too_short_output_is_an_error(program: Program) -> None:
-    program("brief", "#!/bin/sh\necho on\n")
+    program("brief", "echo on\n")
     with pytest.raises(MachineError, match="status by the power driver command: on"):
         Power(Indexed({"argv": ["brief"]})).is_on(NODE)
 
 
 def test_transient_domain_has_no_power_that_can_be_restored(program: Program) -> None:
-    program("virsh", "#!/bin/sh\nprintf 'State:          running\\nPersistent:     no\\n'\n")
+    program("virsh", "printf 'State:          running\\nPersistent:     no\\n'\n")
     power = Power(Libvirt({"uri": "test:///default", "domain": DOMAIN}))
     with pytest.raises(MachineError, match="the domain is transient: it cannot be started again"):
         power.is_on(NODE)
@@ -155,4 +150,4 @@ def test_transient_domain_has_no_power_that_can_be_restored(program: Program) ->
 @pytest.mark.parametrize("text", ["echo maybe", "echo on; exit 1", "echo", "echo on off"])
 def test_unclear_status_is_an_error(program: Program, text: str) -> None:
     with pytest.raises(MachineError, match="status by the power driver"):
-        failing(program, f"#!/bin/sh\n{text}\n").is_on(NODE)
+        failing(program, f"{text}\n").is_on(NODE)

@@ -47,17 +47,6 @@ def is_healed(fault: ReplaceFile, machine: Local) -> bool:
     return fault.is_healed(cast("Machine", machine))
 
 
-def test_file_has_the_content_until_it_is_healed(machine: Local, fault: ReplaceFile) -> None:
-    path = Path(fault.path)
-    path.write_text("before")
-    fault.inject(machine)
-    assert path.read_text() == CONTENT
-    assert not is_healed(fault, machine)
-    fault.heal(machine)
-    assert path.read_text() == "before"
-    assert is_healed(fault, machine)
-
-
 def test_interrupted_write_leaves_no_part_of_a_file(
     machine: Local, fault: ReplaceFile, manifests: Path
 ) -> None:

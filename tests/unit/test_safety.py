@@ -22,10 +22,9 @@ from nodeproof.faults.units import KubeProxy, UnitDown
 from nodeproof.machines.machine import CommandResult, Machine, MachineError
 from nodeproof.safety import injector
 from nodeproof.safety import ledger as ledgers
-from nodeproof.safety.abort import Aborted, AbortPoll
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record
-from nodeproof.safety.injector import Injector
+from nodeproof.safety.injector import Aborted, AbortPoll, Injector
 from nodeproof.safety.ledger import Ledger, labs_with_ledgers
 from nodeproof.safety.shield import SIGNALS, interrupt_once, uninterrupted
 from tests.fakes import Local
@@ -158,18 +157,15 @@ def test_signal_waits_until_the_end(number: signal.Signals) -> None:
     assert (noticed, finished) == ([number, number], [number])
 
 
-def test_handlers_are_restored_without_a_signal() -> None:
+def test_handlers_are_restored_without_a_signal_and_after_an_error() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
-    with uninterrupted(lambda: pytest.fail("nobody asked")):
+    with (
+        pytest.raises(ValueError, match="its own"),
+        uninterrupted(lambda: pytest.fail("there was no signal")),
+    ):
         assert [signal.getsignal(number) for number in SIGNALS] != before
-    assert [signal.getsignal(number) for number in SIGNALS] == before
-
-
-def test_error_inside_the_block_is_raised() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="its own"), uninterrupted(lambda: None):
         raise ValueError("its own")
-    assert signal.getsignal(signal.SIGINT) == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_only_the_first_signal_of_any_kind_interrupts() -> None:
@@ -226,13 +222,6 @@ class Scripted:
         return True
 
 
-class NoSwitch:
-    """A dead-man's switch that never fires."""
-
-    def arm(self, _fault: object, _ttl_s: float) -> None:
-        """Arm nothing."""
-
-
 @pytest.fixture
 def idle_injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
     monkeypatch.setattr(injector, "check_plan", lambda *_arguments: None)
@@ -244,7 +233,7 @@ def idle_injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Injector:
         record=lambda: cast("Record", None),
         control_planes=frozenset,
         ledger=Ledger("lab", tmp_path),
-        deadman=cast("Deadman", NoSwitch()),
+        deadman=cast("Deadman", SimpleNamespace(arm=lambda _fault, _ttl_s: None)),
     )
 
 

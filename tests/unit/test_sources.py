@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +21,14 @@ from nodeproof.checks.judge import judge
 from nodeproof.cluster.workloads import Pod
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model import window as windows
-from nodeproof.model.history import Entry, History
+from nodeproof.model.history import Entry, History, parse_time
 from nodeproof.model.pod_log import Lost
 from nodeproof.recording.node_messages import BootClock, Message
 from nodeproof.recording.recorder import Recording
 from nodeproof.scenario.lab import ReportCollector
 from nodeproof.sources import (
     DRIVER_STARTED,
+    Call,
     CloudCalls,
     Journal,
     Log,
@@ -36,6 +37,7 @@ from nodeproof.sources import (
     SourceMessages,
     VolumeCalls,
     WitnessMessages,
+    cloud_calls,
     driver_calls,
     skipped_nodes,
     torn,
@@ -266,10 +268,6 @@ def test_log_without_its_beginning_lacks_it_except_on_a_joined_node(tmp_path: Pa
     assert (since_t, round(until_t)) == (0.0, 40)
 
 
-def test_full_memory_may_have_lost_lines_of_a_log(tmp_path: Path) -> None:
-    assert [lost.why for lost in log(tmp_path, f"{klog(-5.0)}\n", full=[FULL]).losses] == [FULL]
-
-
 def test_unicode_line_separators_do_not_end_a_line(tmp_path: Path) -> None:
     odd = f"{TEXT} a\x85b\u2028c\rd\x0be"
     read = log(tmp_path, f"{klog(-5.0)}\n{klog(10.0, odd)}\n")
@@ -320,7 +318,8 @@ def test_lab_without_a_log_of_its_controller_manager_skipped_nothing(tmp_path: P
 def test_torn_line_is_lost_between_its_neighbours(
     line_times: Sequence[float | None], lost: Sequence[tuple[float, float]]
 ) -> None:
-    assert torn(line_times, (0.5, 9.0), "torn") == [Lost(*span, "torn") for span in lost]
+    lines = [None if t is None else Message(t, "") for t in line_times]
+    assert torn(lines, (0.5, 9.0), "torn") == [Lost(*span, "torn") for span in lost]
 
 
 @dataclass
@@ -367,41 +366,71 @@ def test_probe_pod_messages_of_a_suspended_node_have_no_time(boot_id: str, step:
     assert bool(collection.data["unsure"]) is (words == 0)
 
 
-def line(method: str, at: float, node: str = "node-1") -> str:
-    call = {"method": method, "volume": "np-1", "node": node, "begin": at, "end": at + 1, "code": "OK"}
-    return json.dumps(call) + "\n"
+# Calls of the CSI driver and of the cloud
 
 
-BEGUN = line(DRIVER_STARTED, 10)
-CALL = line("NodeStageVolume", 20)
+def call(method: str, at: float) -> str:
+    data = {"method": method, "volume": "np-1", "node": NODE, "begin": at, "end": at + 1, "code": "OK"}
+    return json.dumps(data) + "\n"
 
 
-def test_volume_calls_are_read_in_order() -> None:
+def cloud_call(method: str, second: int) -> str:
+    data = {"time": f"2026-11-24T20:00:{second:02}.000000Z", "method": method, "node": NODE}
+    return json.dumps(data) + "\n"
+
+
+Read = Callable[[str], tuple[Sequence[Call], list[Lost]]]
+BEGAN_T, READ_T = 15.0, 30.0
+CLOUD_OFFSET_S = parse_time("2026-11-24T20:00:00Z")
+
+
+def of_driver(text: str) -> tuple[Sequence[Call], list[Lost]]:
+    return driver_calls(text, BEGAN_T, READ_T)
+
+
+def of_cloud(text: str) -> tuple[Sequence[Call], list[Lost]]:
+    begun = Entry(BEGAN_T, "begun", {"wall_offset_s": CLOUD_OFFSET_S})
+    return cloud_calls(text, History.of([begun]), READ_T)
+
+
+BEGUN, STAGED = call(DRIVER_STARTED, 10), call("NodeStageVolume", 20)
+CLOUD_BEGUN, ASKED = cloud_call("Initialize", 20), cloud_call("InstanceExists", 21)
+
+
+def test_calls_are_read_in_order() -> None:
     """A restart of the driver before the recording does not matter."""
-    calls, unsure = driver_calls(BEGUN + line(written.STARTED, 14) + CALL, 15, 30)
-    assert [(call.method, call.node, call.t) for call in calls] == [
-        (DRIVER_STARTED, "node-1", 11),
-        (DRIVER_STARTED, "node-1", 15),
-        ("NodeStageVolume", "node-1", 21),
+    calls, unsure = of_driver(BEGUN + call(written.STARTED, 14) + STAGED)
+    assert [(each.method, each.node, each.t) for each in calls] == [
+        (DRIVER_STARTED, NODE, 11),
+        (DRIVER_STARTED, NODE, 15),
+        ("NodeStageVolume", NODE, 21),
+    ]
+    assert unsure == []
+    calls, unsure = of_cloud(CLOUD_BEGUN + ASKED)
+    assert [(each.method, each.node, each.t) for each in calls] == [
+        ("Initialize", NODE, 20),
+        ("InstanceExists", NODE, 21),
     ]
     assert unsure == []
 
 
 @pytest.mark.parametrize(
-    ("text", "since_t", "until_t", "why"),
+    ("read", "text", "since_t", "until_t", "why"),
     [
-        ("", 15, 30, "calls is missing"),
-        (CALL, 15, 21, "calls is missing"),
-        (BEGUN + CALL[:-1], 21, 30, "last line of the driver's calls is torn"),
-        (BEGUN + CALL[9:] + CALL, 11, 21, "a line of the driver's calls is torn"),
-        (BEGUN + '{"method": "NodeStageVolume"}\n', 11, 30, "a line of the driver's calls is torn"),
-        (BEGUN + line(DRIVER_STARTED, 15) + CALL, 11, 15, "the driver restarted"),
+        (of_driver, "", 15, 30, "calls is missing"),
+        (of_driver, STAGED, 15, 21, "calls is missing"),
+        (of_driver, BEGUN + STAGED[:-1], 21, 30, "last line of the driver's calls is torn"),
+        (of_driver, BEGUN + STAGED[9:] + STAGED, 11, 21, "a line of the driver's calls is torn"),
+        (of_driver, f'{BEGUN}{{"method": "x"}}\n', 11, 30, "a line of the driver's calls is torn"),
+        (of_driver, BEGUN + call(DRIVER_STARTED, 15) + STAGED, 11, 15, "the driver restarted"),
+        (of_cloud, ASKED, 15, 21, "calls is missing"),
+        (of_cloud, CLOUD_BEGUN + ASKED[20:] + ASKED, 20, 21, "a line of the cloud's calls is torn"),
     ],
 )
-def test_incomplete_volume_calls_report_the_time_of_the_loss(
-    text: str, since_t: float, until_t: float, why: str
+def test_incomplete_calls_report_the_time_of_the_loss(
+    read: Read, text: str, since_t: float, until_t: float, why: str
 ) -> None:
-    (lost,) = driver_calls(text, 15, 30)[1]
+    (lost,) = read(text)[1]
     assert (lost.since_t, lost.until_t) == (since_t, until_t)
     assert why in lost.why
 

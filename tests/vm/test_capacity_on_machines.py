@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.cluster.workloads import create_pod
+from nodeproof.cluster.workloads import pod_spec, start_pod
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
 from tests.markers import falls
@@ -26,7 +26,9 @@ def nobody_hears_of_static_pods(cluster: Cluster) -> None:
 
 def somebody_counts_foreign_work(cluster: Cluster) -> None:
     cluster.until_injected("unit-up")
-    create_pod(cluster.lab.cluster.api, cluster.target, (), by_scheduler=False, requests={"cpu": "100m"})
+    spec = pod_spec({"nodeName": cluster.target})
+    spec["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    start_pod(cluster.lab.cluster.api, cluster.target, spec)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlencode
@@ -29,7 +28,6 @@ from nodeproof.model.problem import OutsideError, Problem
 Dial = Callable[[str, int, float], socket.socket]
 CALL_TIMEOUT_S = 15.0
 _TOO_MANY, _BROKEN = 429, 500
-_CONTENT = {"PATCH": "application/merge-patch+json"}
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -75,11 +73,12 @@ class Api:
         self, path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
     ) -> Json:
         """GET `path` as JSON. Raises ApiError."""
-        return json.loads(self._call("GET", path, query, None, {"Accept": accept}))
+        url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
+        return json.loads(self._read("GET", url, None, {"Accept": accept})[0])
 
     def get_dated(self, path: str) -> tuple[Json, float]:
         """GET `path` as JSON, with the server's clock (s since the epoch; 0 if unknown). Raises ApiError."""
-        content, date = self._answer("GET", f"{self._host}{path}", None, {"Accept": "application/json"})
+        content, date = self._read("GET", f"{self._host}{path}", None, {"Accept": "application/json"})
         return json.loads(content), server_time_s(date)
 
     def get_at(self, base: str, path: str) -> Json:
@@ -88,7 +87,7 @@ class Api:
         Raises:
             ApiError: The component refused or did not answer.
         """
-        return json.loads(self._send("GET", base + path, None, {"Accept": "application/json"}))
+        return json.loads(self._read("GET", base + path, None, {"Accept": "application/json"})[0])
 
     def text(self, path: str) -> str:
         """GET `path` as text. Raises ApiError."""
@@ -100,7 +99,7 @@ class Api:
         Raises:
             ApiError: The server refused or did not answer.
         """
-        return self._send("GET", url, None, {}).decode(errors="replace")
+        return self._read("GET", url, None, {})[0].decode(errors="replace")
 
     def ask(
         self, method: str, path: str, body: Json, headers: Mapping[str, str], groups: Sequence[str]
@@ -113,34 +112,24 @@ class Api:
             ApiError: No answer came, or the server is overloaded or broken (429, 500 and above): that answer
                 does not concern the request.
         """
-        request_headers = urllib3.HTTPHeaderDict(
-            {"Content-Type": _CONTENT.get(method, "application/json"), **headers}
-        )
+        request_headers = urllib3.HTTPHeaderDict({**_content_type(method), **headers})
         for group in groups:
             request_headers.add("Impersonate-Group", group)
         data = None if body is None else json.dumps(body).encode()
-        response = self._open(method, f"{self._host}{path}", data, request_headers, CALL_TIMEOUT_S)
-        try:
-            content = response.read().decode(errors="replace")
-        except urllib3.exceptions.HTTPError as error:
-            raise ApiError(0, f"{method} {path}: {error}") from error
-        finally:
-            response.release_conn()
-        if response.status == _TOO_MANY or response.status >= _BROKEN:
-            raise ApiError(response.status, _message(content.encode()))
+        status, content, _date = self._exchange(method, f"{self._host}{path}", data, request_headers)
+        if status == _TOO_MANY or status >= _BROKEN:
+            raise ApiError(status, _message(content))
         with contextlib.suppress(ValueError):
-            return {"status": response.status, "body": json.loads(content)}
-        return {"status": response.status, "body": content}
+            return {"status": status, "body": json.loads(content)}
+        return {"status": status, "body": content.decode(errors="replace")}
 
     def create(self, path: str, body: Json) -> Json:
         """POST an object. Raises ApiError (409 if it exists)."""
-        return json.loads(self._call("POST", path, None, body, {"Content-Type": "application/json"}))
+        return self._write("POST", path, body)
 
     def dry_run(self, path: str, body: Json) -> Json:
         """POST an object through admission without storing it. Raises ApiError."""
-        return json.loads(
-            self._call("POST", path, {"dryRun": "All"}, body, {"Content-Type": "application/json"})
-        )
+        return self._write("POST", f"{path}?dryRun=All", body)
 
     def ensure(self, path: str, body: Json) -> None:
         """POST an object unless it exists. Raises ApiError."""
@@ -152,16 +141,13 @@ class Api:
 
     def patch(self, path: str, body: Json) -> Json:
         """Merge-patch an object. Raises ApiError."""
-        return json.loads(
-            self._call("PATCH", path, None, body, {"Content-Type": "application/merge-patch+json"})
-        )
+        return self._write("PATCH", path, body)
 
     def delete(self, path: str, grace_s: int | None = None, uid: str = "") -> None:
         """DELETE an object, if it exists; with `uid` only if it has that uid. Raises ApiError."""
-        query = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
-        body = {"preconditions": {"uid": uid}} if uid else None
+        query = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
         try:
-            self._call("DELETE", path, query, body, {"Content-Type": "application/json"} if body else {})
+            self._write("DELETE", f"{path}{query}", {"preconditions": {"uid": uid}} if uid else None)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -189,44 +175,46 @@ class Api:
         """Drop all connections."""
         self._client.rest_client.pool_manager.clear()
 
-    def _call(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Json, headers: Mapping[str, str]
-    ) -> bytes:
-        url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
-        return self._send(method, url, None if body is None else json.dumps(body).encode(), headers)
+    def _write(self, method: str, path: str, body: Json) -> Json:
+        """Send a change and return the object of the answer. Raises ApiError."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else _content_type(method)
+        return json.loads(self._read(method, f"{self._host}{path}", data, headers)[0])
 
-    def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
-        return self._answer(method, url, body, headers)[0]
-
-    def _answer(
+    def _read(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[bytes, str]:
-        """Return the content of an answer, and its header `Date`. Raises ApiError."""
+        """Return the content of an answer, and its header `Date`. Raises ApiError, also for a refusal."""
+        status, content, date = self._exchange(method, url, body, headers)
+        if status >= 400:
+            raise ApiError(status, _message(content))
+        return content, date
+
+    def _exchange(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes, str]:
+        """Return status, content and header `Date` of any answer. Raises ApiError if none came."""
         response = self._open(method, url, body, headers, CALL_TIMEOUT_S)
         try:
-            content = response.read()
+            return response.status, response.read(), response.headers.get("Date", "")
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(0, f"{method} {url}: {error}") from error
         finally:
             response.release_conn()
-        if response.status >= 400:
-            raise ApiError(response.status, _message(content))
-        return bytes(content), response.headers.get("Date", "")
 
     def _open(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
         """Send a request, a read again if its connection is closed without an answer. Raises ApiError."""
-        request = partial(self._request, method, url, body, headers, read_timeout_s)
         try:
             try:
-                return request()
+                return self._request(method, url, body, headers, read_timeout_s)
             except urllib3.exceptions.MaxRetryError as error:
                 if method != "GET" or not isinstance(error.reason, urllib3.exceptions.ProtocolError):
                     raise
                 # The server closed an idle connection. Go's net/http, too, sends a read again.
                 self.close()
-                return request()
+                return self._request(method, url, body, headers, read_timeout_s)
         except (urllib3.exceptions.HTTPError, ApiException, OSError, Problem) as error:
             cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
             raise ApiError(0, f"{method} {url}: {cause}") from error
@@ -246,6 +234,11 @@ class Api:
             preload_content=False,
             retries=self._retries,
         )
+
+
+def _content_type(method: str) -> Mapping[str, str]:
+    kind = "merge-patch+json" if method == "PATCH" else "json"
+    return {"Content-Type": f"application/{kind}"}
 
 
 def server_time_s(date: str) -> float:

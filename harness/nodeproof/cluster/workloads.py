@@ -219,7 +219,7 @@ def run_pod(
     settings: PodSettings = LAB_PODS,
 ) -> Pod:
     """Create a pod for one node and wait until it is Running there. Raises Problem, ApiError."""
-    spec = {**pod_spec({"nodeName": node_name}), "tolerations": list(tolerations)}
+    spec = pod_spec({"nodeName": node_name, "tolerations": list(tolerations)})
     pod = start_pod(api, node_name, spec, settings)
     wait_running(api, pod, timeout_s)
     return pod
@@ -228,36 +228,12 @@ def run_pod(
 def wait_running(api: Api, pod: Pod, timeout_s: float) -> None:
     """Wait until a pod is Running. Raises Problem, ApiError."""
     if not wait_until(lambda: is_running(api, pod), timeout_s, 0.2):
-        raise Problem(
-            f"pod {pod.name} is not Running after {timeout_s:g} s",
-            f"node {pod.node}",
-            "see the kubelet's log",
-        )
-
-
-def create_pod(
-    api: Api,
-    node_name: str,
-    tolerations: Sequence[Json] = (),
-    by_scheduler: bool = False,
-    requests: Mapping[str, str] | None = None,
-    limits: Mapping[str, str] | None = None,
-    fields: Mapping[str, Json] | None = None,
-) -> Pod:
-    """Create a pod that can only run on one node, with these resources. Raises ApiError.
-
-    It is bound from the start, unless `by_scheduler`; `fields` are further fields of its spec. Its containers
-    may have resources of their own.
-    """
-    placed = {"nodeSelector": {HOSTNAME_LABEL: node_name}} if by_scheduler else {"nodeName": node_name}
-    spec = {**pod_spec({**placed, **(fields or {})}), "tolerations": list(tolerations)}
-    resources = {"requests": dict(requests or {}), "limits": dict(limits or {})}
-    spec["containers"] = [{"resources": resources, **container} for container in spec["containers"]]
-    return start_pod(api, node_name, spec)
+        reason = f"pod {pod.name} is not Running after {timeout_s:g} s"
+        raise Problem(reason, f"node {pod.node}", "see the kubelet's log")
 
 
 def start_pod(api: Api, node_name: str, spec: Json, settings: PodSettings = LAB_PODS) -> Pod:
-    """Create a pod with this spec and a unique name. Raises ApiError."""
+    """Create a pod for one node, with this spec and a unique name. Raises ApiError."""
     pod = Pod(settings.namespace, f"probe-{uuid.uuid4().hex[:8]}", node_name)
     metadata = {"name": pod.name, "namespace": pod.namespace}
     api.create(pods(pod.namespace), {"metadata": metadata, "spec": settings.apply_to(spec)})
@@ -268,10 +244,8 @@ def is_running(api: Api, pod: Pod) -> bool:
     """Return whether a pod is Running and Ready. Raises ApiError; Problem if it has failed."""
     document = api.get(pod_path(pod.namespace, pod.name))
     if document["status"].get("phase") == "Failed":
-        message = " ".join(str(document["status"].get(key, "")) for key in ("reason", "message"))
-        raise Problem(
-            f"pod {pod.name} has failed: {message.strip()}", f"node {pod.node}", "see its kubelet's log"
-        )
+        reason = " ".join(str(document["status"].get(key, "")) for key in ("reason", "message")).strip()
+        raise Problem(f"pod {pod.name} has failed: {reason}", f"node {pod.node}", "see its kubelet's log")
     return document["status"].get("phase") == "Running" and condition_status(document, "Ready") == "True"
 
 
@@ -525,15 +499,15 @@ def file_of(pod: str, boot_id: str) -> str:
 
 def run_witnesses(api: Api, node_name: str, witnesses: Sequence[Witness]) -> list[Pod]:
     """Create pods on a node and wait until all of them are Running. Raises Problem, ApiError."""
-    specs = [pod_spec({"nodeName": node_name, **witness_spec(witness)}) for witness in witnesses]
+    specs = [pod_spec({"nodeName": node_name, **witness_fields(witness)}) for witness in witnesses]
     pods = [start_pod(api, node_name, spec) for spec in specs]
     for pod in pods:
         wait_running(api, pod, WITNESS_TIMEOUT_S)
     return pods
 
 
-def witness_spec(witness: Witness) -> dict[str, Json]:
-    """Return the fields of a pod's spec that make it a witness on any node."""
+def witness_fields(witness: Witness) -> dict[str, Json]:
+    """Return fields of a pod's spec, as for `workload`: the pod records what happens to it, on any node."""
     spec: dict[str, Json] = {
         "terminationGracePeriodSeconds": witness.grace_s,
         "volumes": [{"name": "disk", "hostPath": {"path": WITNESS_FOLDER, "type": "DirectoryOrCreate"}}],

@@ -16,10 +16,8 @@ from nodeproof.model.needs import role_of
 
 __all__ = ["FAULTS", "PLUGINS", "Fault", "classes_for", "plugin_errors"]
 
-# Leftovers are healed in this order: a pending shutdown first, as it ends the machine.
-for _name in sorted(
-    (module.name for module in pkgutil.iter_modules(__path__)), key=lambda name: name != "shutdown"
-):
+# Leftovers are healed in this order: a pending shutdown (of `units`) first, as it ends the machine.
+for _name in ("units", *(module.name for module in pkgutil.iter_modules(__path__))):
     importlib.import_module(f"{__name__}.{_name}")
 
 

@@ -23,16 +23,18 @@ _REGISTRATION_ANNOTATIONS = {"volumes.kubernetes.io/controller-managed-attach-de
 ELECTION = "election"
 _POLICY = re.compile(r"^nodeproof-([a-z]+)-([0-9a-f]{8})$", re.MULTILINE)
 _LEASES: Mapping[str, Json] = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-_NODE_RULES: Mapping[What, Mapping[str, Json]] = {
-    "status": {"apiGroups": [""], "resources": ["nodes/status"]},
-    "lease": _LEASES,
-    "csinode": {"apiGroups": ["storage.k8s.io"], "resources": ["csinodes"]},
+_OF_NODE: Mapping[What, tuple[Mapping[str, Json], Mapping[str, Json]]] = {
+    "status": (
+        {"apiGroups": [""], "resources": ["nodes/status"]},
+        {"apiVersion": "v1", "kind": "Node", "status": {"phase": "Running"}},
+    ),
+    "lease": (_LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}),
+    "csinode": (
+        {"apiGroups": ["storage.k8s.io"], "resources": ["csinodes"]},
+        {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "spec": {"drivers": []}},
+    ),
 }
-_NODE_UPDATES: Mapping[What, Mapping[str, Json]] = {
-    "status": {"apiVersion": "v1", "kind": "Node", "status": {"phase": "Running"}},
-    "lease": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
-    "csinode": {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "spec": {"drivers": []}},
-}
+"""Of each object of a kubelet: its API group and resource as in a policy, and an update without metadata."""
 _APPLY = ("apply", "--server-side", "--force-conflicts", "--validate=false", "--filename=-")
 _POLICIES, _BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 _PATCHED_REASON = "NodeproofPatched"
@@ -242,7 +244,6 @@ class Denied:
     and `command` the arguments of kubectl that send it. `allows` is true for requests about other objects.
     """
 
-    subject: str
     user: Sequence[str]
     rule: Mapping[str, Json]
     body: Json
@@ -299,7 +300,7 @@ class Denial(ApiFault):
         """Return the policy and its binding."""
         denied = self.denied
         rule = {**denied.rule, "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"]}
-        message = f"nodeproof refuses {self.what} of {denied.subject}"
+        message = f"nodeproof refuses {self.what} of {', '.join(self.affected_nodes)}"
         condition = f"request.userInfo.username != {json.dumps(denied.user[0])} || {denied.allows}"
         policy = {
             "failurePolicy": "Fail",
@@ -334,7 +335,7 @@ class DenyUpdates(NodeObjectFault, Denial):
 
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[DenyUpdates]:
-        kinds = {str(what): what for what in _NODE_RULES}
+        kinds = {str(what): what for what in _OF_NODE}
         return [cls("", kinds[what], id=fault_id) for what, fault_id in denied_on(machine) if what in kinds]
 
     @property
@@ -345,9 +346,9 @@ class DenyUpdates(NodeObjectFault, Denial):
         if self.what == "lease":
             meta["namespace"] = LEASE_NAMESPACE
         user = (f"system:node:{self.target}", "system:nodes")
-        body = {**_NODE_UPDATES[self.what], "metadata": meta}
+        rule, update = _OF_NODE[self.what]
         options = ("--subresource=status",) if self.what == "status" else ()
-        return Denied(self.target, user, _NODE_RULES[self.what], body, (*_APPLY, *options))
+        return Denied(user, rule, {**update, "metadata": meta}, (*_APPLY, *options))
 
 
 @dataclass(frozen=True)
@@ -378,7 +379,7 @@ class DenyElection(Denial):
         # It may update the Lease, and not patch it (bootstrappolicy/policy.go in plugin/pkg/auth/authorizer).
         command = ("replace", "--validate=false", "--filename=-")
         other = f"request.name != {json.dumps(self.component)}"
-        return Denied(self.component, (f"system:{self.component}",), _LEASES, body, command, other)
+        return Denied((f"system:{self.component}",), _LEASES, body, command, other)
 
 
 def denied_on(machine: Shell) -> Sequence[tuple[str, str]]:

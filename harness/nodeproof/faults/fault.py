@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from abc import ABC, abstractmethod
@@ -92,10 +93,9 @@ class Fault(ABC):
 
     def to_json(self) -> Mapping[str, Json]:
         """Return the constructor's arguments, as stored in the ledger."""
-        return {
-            "fault": self.name,
-            **{_key(entry): _plain(getattr(self, entry.name)) for entry in fields(self)},
-        }
+        arguments = {_key(entry): getattr(self, entry.name) for entry in fields(self)}
+        copy: Mapping[str, Json] = json.loads(json.dumps({"fault": self.name, **arguments}, default=dict))
+        return copy
 
     @property
     def affected_nodes(self) -> Sequence[str]:
@@ -140,11 +140,9 @@ def _key(entry: Field[Any]) -> str:
     return str(entry.metadata.get("key", entry.name))
 
 
-def _plain(argument: Json) -> Json:
-    """Return a copy of an argument as JSON has it."""
-    if isinstance(argument, Mapping):
-        return {name: _plain(part) for name, part in argument.items()}
-    return [_plain(part) for part in argument] if isinstance(argument, list | tuple) else argument
+def ids_in(listed: str, pattern: str) -> list[str]:
+    """Return the ids of faults in lines that match a pattern, which has `ID` for one."""
+    return re.findall(f"^{pattern.replace('ID', '([0-9a-f]{8})')}", listed, re.MULTILINE)
 
 
 _NO_ANSWER = 124

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from nodeproof.faults.fault import (
     Fault,
     has_booted,
     has_own_kernel,
+    ids_in,
     is_connected,
     is_silent,
     is_up,
@@ -132,7 +132,6 @@ _HEAL = f"""{_SET}
 was=$(cat "$file" 2>/dev/null) && [ -n "$was" ] || exit 0
 set_ms "$((was + $(since_boot_ms)))" && rm -f "$file"
 """
-_OFFSET_FILE = re.compile(r"^/run/nodeproof-clock-([0-9a-f]{8})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class Clock(Fault):
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[Clock]:
         listed = output_of(machine, "sh", "-c", "ls -d /run/nodeproof-clock-* || :")
-        return [cls(machine.name, 0, id=fault_id) for fault_id in _OFFSET_FILE.findall(listed)]
+        return [cls(machine.name, 0, id=fault_id) for fault_id in ids_in(listed, "/run/nodeproof-clock-ID$")]
 
     @property
     def self_heal_command(self) -> Sequence[str]:
@@ -184,7 +183,6 @@ def _ahead_s(machine: Shell) -> float:
 
 
 _FOLDER = "/var/tmp"  # noqa: S108  on the disk, and no other file is named after our id
-_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.swap$", re.MULTILINE)
 _TIMEOUT_S = 60.0
 """Time for a file to be written and read back into memory, or for a kernel to free memory (s)."""
 _RESIDENT_MIB = 16
@@ -226,7 +224,7 @@ class Swap(Fault):
         if not has_own_kernel(machine):
             return []
         listed = output_of(machine, "ls", _FOLDER)
-        return [cls(machine.name, id=fault_id) for fault_id in _FILE.findall(listed)]
+        return [cls(machine.name, id=fault_id) for fault_id in ids_in(listed, r"nodeproof-ID\.swap$")]
 
     @property
     def self_heal_command(self) -> Sequence[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, is_connected, output_of
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, ids_in, is_connected, output_of
 from nodeproof.machines.machine import CONTROL_PLANE, Machine, Shell, checked
 from nodeproof.model.cluster import PLANE_BRIDGE
 
@@ -70,8 +70,7 @@ class TableFault(Fault):
     def ids_on(cls, machine: Shell) -> list[str]:
         """Return the ids of the faults whose tables are on a machine. Raises MachineError."""
         listed = machine.run(["nft", "list", "tables"], timeout_s=COMMAND_TIMEOUT_S)
-        tables = checked(listed, f"{machine.name}: nft")
-        return re.findall(rf"^table inet {cls.prefix}_([0-9a-f]{{8}})$", tables, re.MULTILINE)
+        return ids_in(checked(listed, f"{machine.name}: nft"), f"table inet {cls.prefix}_ID$")
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Template
 from typing import Literal
 
 from nodeproof.faults.api import DeleteNode
-from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, output_of
+from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, ids_in, output_of
 from nodeproof.machines.machine import Machine, MachineError, Shell, checked
 from nodeproof.model.cluster import has_taint, is_ready
 from nodeproof.model.needs import ATTACHER, CLOUD
@@ -24,7 +24,6 @@ STATES: Sequence[State] = ("exists", "shut-down", "gone")
 STARTED = "Initialize"
 """The first call to the cloud, before any controller runs (infra/kubernetes/cloud/provider.go)."""
 _SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
-_CLOUD_FILE = re.compile(rf"^{CLOUD}/cloud-([0-9a-f]{{8}})\.json$", re.MULTILINE)
 _ANSWER = 'cat >"$0.new" && mv "$0.new" "$0"'
 _NODE_CONTROLLER_FLAGS = {
     "controllers": "cloud-node-lifecycle-controller,cloud-node-controller",
@@ -64,7 +63,7 @@ class Cloud(Fault):
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[Cloud]:
         listed = output_of(machine, "find", CLOUD, "-name", "cloud-*.json")
-        return [cls({}, {}, id=fault_id) for fault_id in _CLOUD_FILE.findall(listed)]
+        return [cls({}, {}, id=fault_id) for fault_id in ids_in(listed, rf"{CLOUD}/cloud-ID\.json$")]
 
     @property
     def affected_nodes(self) -> Sequence[str]:
@@ -91,7 +90,7 @@ class Cloud(Fault):
         extra_flags = f", {json.dumps(_NODE_CONTROLLER_FLAGS)[1:-1]}" if self.initialises_nodes else ""
         tainted = json.dumps(self._tainted(machine))
         self.run(machine, ["sh", "-c", _ANSWER, self._tainted_before], tainted)
-        self.run(machine, ["sh", "-c", _INJECT, self._path, extra_flags], json.dumps(dict(self.answers)))
+        self.run(machine, ["sh", "-c", _INJECT, self.path, extra_flags], json.dumps(dict(self.answers)))
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
@@ -102,7 +101,7 @@ class Cloud(Fault):
             self.run(machine, ["kubectl", "taint", "node", name, f"{_SHUT_DOWN}:NoSchedule-"])
         files = ("answers", "addresses", "tainted")
         endings = ("json", "new", *files, *(f"{name}.new" for name in files), "calls")
-        self.run(machine, ["rm", "-f", *(f"{self._path}.{ending}" for ending in endings)])
+        self.run(machine, ["rm", "-f", *(f"{self.path}.{ending}" for ending in endings)])
         for name, labels in self.labels.items():
             DeleteNode(name, labels, id=self.id).heal(machine)
 
@@ -110,7 +109,7 @@ class Cloud(Fault):
         """Return whether its process answers and has recorded its first call."""
         if not machine.is_powered() or not machine.answers_on_control():
             return False
-        calls = machine.run(["cat", f"{self._path}.calls"], timeout_s=COMMAND_TIMEOUT_S)
+        calls = machine.run(["cat", f"{self.path}.calls"], timeout_s=COMMAND_TIMEOUT_S)
         return calls.status == 0 and STARTED in calls.stdout
 
     def is_healed(self, machine: Machine) -> bool:
@@ -121,12 +120,13 @@ class Cloud(Fault):
         return self.labels.keys() <= listed
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
+        """The path of its files, without their endings."""
         return f"{self.node}/cloud-{self.id}"
 
     @property
     def _tainted_before(self) -> str:
-        return f"{self._path}.tainted"
+        return f"{self.path}.tainted"
 
     def _added_taints(self, machine: Shell) -> Sequence[str]:
         """Return the Nodes that it tainted; none if it never started or is healed."""
@@ -144,24 +144,23 @@ class Cloud(Fault):
         return list(json.loads(self.run(machine, ["kubectl", "get", "nodes", "--output=json"]))["items"])
 
 
-def replace_answers(machine: Shell, answers: Mapping[str, State]) -> None:
-    """Replace all answers of the cluster's cloud. Raises MachineError if it has no cloud."""
-    _write(machine, "answers", dict(answers))
-
-
-def give_addresses(machine: Shell, addresses: Mapping[str, Sequence[Mapping[str, str]]]) -> None:
-    """Replace all node addresses of the cluster's cloud.
-
-    Each address is an object with `type` and `address`. Raises MachineError if the cluster has no cloud.
-    """
-    _write(machine, "addresses", {node: list(of) for node, of in addresses.items()})
-
-
-def _write(machine: Shell, what: str, content: Json) -> None:
+def cloud_file(machine: Shell, ending: str) -> str:
+    """Return the path of a file of the cluster's cloud. Raises MachineError unless it has one cloud."""
     clouds = Cloud.leftovers_on(machine)
     if len(clouds) != 1:
-        raise MachineError(f"{machine.name}: {len(clouds)} clouds")
-    argv = ["sh", "-c", _ANSWER, f"{CLOUD}/cloud-{clouds[0].id}.{what}"]
+        raise MachineError(f"expected one cloud, found {len(clouds)}")
+    return f"{clouds[0].path}.{ending}"
+
+
+def replace_in_cloud(machine: Shell, what: Literal["answers", "addresses"], content: Json) -> None:
+    """Replace all answers of the cluster's cloud, or all node addresses.
+
+    The answers are a `State` for each node; the addresses of each node are objects with `type` and `address`.
+
+    Raises:
+        MachineError: The cluster has no cloud.
+    """
+    argv = ["sh", "-c", _ANSWER, cloud_file(machine, what)]
     checked(machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin=json.dumps(content)), machine.name)
 
 
@@ -169,7 +168,6 @@ DRIVER = "csi.nodeproof.dev"
 NAMESPACE = "nodeproof"
 LABEL = "nodeproof.dev/volumes"
 USER = "csi-attacher"
-_VOLUMES_FILE = re.compile(rf"^{ATTACHER}/volumes-([0-9a-f]{{8}})\.json$", re.MULTILINE)
 DISKS = "disks"
 """The lab's own script (nodeproof/labs/base/control_plane.py)."""
 _MARK = 'echo "{}" >"$0/$1.new" && mv "$0/$1.new" "$0/$1"'
@@ -185,17 +183,50 @@ done
 """
 _EVERYTHING = "persistentvolumes,persistentvolumeclaims,volumeattachments,csinodes,nodes,pods"
 _OURS = "csidrivers,clusterroles,clusterrolebindings,persistentvolumes,persistentvolumeclaims"
-_RULES: Sequence[Json] = (
-    {"apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["get", "list", "watch", "patch"]},
-    {"apiGroups": ["storage.k8s.io"], "resources": ["csinodes"], "verbs": ["get", "list", "watch"]},
-    {
-        "apiGroups": ["storage.k8s.io"],
-        "resources": ["volumeattachments"],
-        "verbs": ["get", "list", "watch", "patch"],
-    },
-    {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments/status"], "verbs": ["patch"]},
-)
-"""Upstream's rules: deploy/kubernetes/rbac.yaml of kubernetes-csi/external-attacher v4.12.0."""
+# The rules are upstream's: deploy/kubernetes/rbac.yaml of kubernetes-csi/external-attacher v4.12.0.
+_DRIVER_MANIFEST = f"""
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {{name: {DRIVER}, labels: {{{LABEL}: "$id"}}}}
+spec: {{attachRequired: true, podInfoOnMount: false, fsGroupPolicy: None}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: nodeproof-{ATTACHER}, labels: {{{LABEL}: "$id"}}}}
+rules:
+- {{apiGroups: [""], resources: [persistentvolumes], verbs: [get, list, watch, patch]}}
+- {{apiGroups: [storage.k8s.io], resources: [csinodes], verbs: [get, list, watch]}}
+- {{apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch]}}
+- {{apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: nodeproof-{ATTACHER}, labels: {{{LABEL}: "$id"}}}}
+subjects: [{{kind: User, name: {USER}, apiGroup: rbac.authorization.k8s.io}}]
+roleRef: {{kind: ClusterRole, name: nodeproof-{ATTACHER}, apiGroup: rbac.authorization.k8s.io}}
+"""
+_SIZE = str(16 << 20)
+_VOLUME_MANIFEST = f"""---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: $name, labels: {{{LABEL}: "$id"}}}}
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  capacity: {{storage: "{_SIZE}"}}
+  persistentVolumeReclaimPolicy: Retain
+  csi: {{driver: {DRIVER}, volumeHandle: $handle}}
+  claimRef: {{namespace: {NAMESPACE}, name: $name}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: $name, namespace: {NAMESPACE}, labels: {{{LABEL}: "$id"}}}}
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  resources: {{requests: {{storage: "{_SIZE}"}}}}
+  volumeName: $name
+"""
 
 
 @dataclass(frozen=True)
@@ -225,7 +256,7 @@ class Volumes(Fault):
         Their number of volumes is unknown; healing does not need it.
         """
         listed = output_of(machine, "find", ATTACHER, "-maxdepth", "1", "-name", "volumes-*.json")
-        return [cls(id=fault_id) for fault_id in _VOLUMES_FILE.findall(listed)]
+        return [cls(id=fault_id) for fault_id in ids_in(listed, rf"{ATTACHER}/volumes-ID\.json$")]
 
     @property
     def pvcs(self) -> Sequence[str]:
@@ -259,8 +290,7 @@ class Volumes(Fault):
         handles = [handle(pvc) for pvc in self.pvcs]
         self.run(machine, ["sh", "-c", _MARK, self.node, f"volumes-{self.id}.json"])
         self.run(machine, ["sh", DISKS, "create", _SIZE, *handles])
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(self._objects())})
-        self.run(machine, ["kubectl", "apply", "--filename=-"], listed)
+        self.run(machine, ["kubectl", "apply", "--filename=-"], self.manifest())
         machine.power("on")
 
     def heal(self, machine: Shell) -> None:
@@ -289,9 +319,8 @@ class Volumes(Fault):
         if not machine.is_powered() or not machine.answers_on_control():
             return False
         objects = self._all_objects(machine)
-        bound = {
-            _name(item) for item in _of_kind(objects, "PersistentVolumeClaim") if _phase(item) == "Bound"
-        }
+        pvcs = _of_kind(objects, "PersistentVolumeClaim")
+        bound = {_name(item) for item in pvcs if item["status"].get("phase") == "Bound"}
         return bound >= {*self.pvcs} and _ready_nodes(objects) <= _nodes_with_driver(objects)
 
     def is_healed(self, machine: Machine) -> bool:
@@ -301,32 +330,13 @@ class Volumes(Fault):
         objects = self._all_objects(machine)
         return not self._leftovers(objects) and not _nodes_with_driver(objects)
 
-    def _objects(self) -> Iterator[Json]:
-        meta = {"labels": {LABEL: self.id}}
-        role = f"nodeproof-{ATTACHER}"
-        yield {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "CSIDriver",
-            "metadata": {**meta, "name": DRIVER},
-            "spec": {"attachRequired": True, "podInfoOnMount": False, "fsGroupPolicy": "None"},
-        }
-        rbac = "rbac.authorization.k8s.io"
-        yield {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRole",
-            "metadata": {**meta, "name": role},
-            "rules": list(_RULES),
-        }
-        yield {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {**meta, "name": role},
-            "subjects": [{"kind": "User", "name": USER, "apiGroup": rbac}],
-            "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": rbac},
-        }
-        for pvc in self.pvcs:
-            yield _volume(pvc, meta)
-            yield _pvc(pvc, meta)
+    def manifest(self) -> str:
+        """Return the manifest of all objects, but the pods that use them."""
+        volumes = (
+            Template(_VOLUME_MANIFEST).substitute(name=pvc, id=self.id, handle=handle(pvc))
+            for pvc in self.pvcs
+        )
+        return "".join([Template(_DRIVER_MANIFEST).substitute(id=self.id), *volumes])
 
     def _all_objects(self, machine: Shell) -> Sequence[Json]:
         """Return all objects that the fault may involve."""
@@ -376,44 +386,12 @@ def attachment(pvc: str, node: str) -> str:
     return f"csi-{hashlib.sha256(f'{handle(pvc)}{DRIVER}{node}'.encode()).hexdigest()}"
 
 
-def _volume(name: str, meta: Mapping[str, Json]) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {**meta, "name": name},
-        "spec": {
-            **_SIZED,
-            "capacity": {"storage": _SIZE},
-            "persistentVolumeReclaimPolicy": "Retain",
-            "csi": {"driver": DRIVER, "volumeHandle": handle(name)},
-            "claimRef": {"namespace": NAMESPACE, "name": name},
-        },
-    }
-
-
-def _pvc(name: str, meta: Mapping[str, Json]) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {**meta, "name": name, "namespace": NAMESPACE},
-        "spec": {**_SIZED, "resources": {"requests": {"storage": _SIZE}}, "volumeName": name},
-    }
-
-
-_SIZE = str(16 << 20)
-_SIZED: Mapping[str, Json] = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
-
-
 def _of_kind(objects: Sequence[Json], kind: str) -> Iterator[Json]:
     return (item for item in objects if item["kind"] == kind)
 
 
 def _name(item: Json) -> str:
     return str(item["metadata"]["name"])
-
-
-def _phase(item: Json) -> str:
-    return str(item["status"].get("phase"))
 
 
 def _pvcs_of(pod: Json) -> Iterator[str]:
@@ -427,11 +405,8 @@ def _ready_nodes(objects: Sequence[Json]) -> set[str]:
 
 def _nodes_with_driver(objects: Sequence[Json]) -> set[str]:
     """Return the nodes that have the driver."""
-    return {
-        node
-        for node, drivers in _drivers(objects).items()
-        if any(driver["name"] == DRIVER for driver in drivers)
-    }
+    drivers_of = _drivers(objects).items()
+    return {node for node, drivers in drivers_of if DRIVER in [driver["name"] for driver in drivers]}
 
 
 def _drivers(objects: Sequence[Json]) -> Mapping[str, Sequence[Json]]:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from nodeproof.faults.fault import COMMAND_TIMEOUT_S, Fault, answer_of, has_booted, output_of, succeeds
+from nodeproof.faults.fault import (
+    COMMAND_TIMEOUT_S,
+    Fault,
+    answer_of,
+    has_booted,
+    ids_in,
+    output_of,
+    succeeds,
+)
 from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.pattern import Json
 from nodeproof.model.quantity import duration_s
@@ -61,7 +69,6 @@ path=$(realpath -m -- "$1")
 for file in ./*.path; do [ "$(cat "$file" 2>/dev/null)" != "$path" ] || exit 0; done
 exit 1
 """
-_PATH_FILE = re.compile(r"^([0-9a-f]{8})\.path$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class ReplaceFile(Fault):
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[ReplaceFile]:
         listed = output_of(machine, "sh", "-c", f"{_PLACE} && ls")
-        return [cls(machine.name, "", "", id=fault_id) for fault_id in _PATH_FILE.findall(listed)]
+        return [cls(machine.name, "", "", id=fault_id) for fault_id in ids_in(listed, r"ID\.path$")]
 
     @property
     def self_heal_command(self) -> Sequence[str]:
@@ -113,7 +120,6 @@ _WRITE = 'cat >"$0.new" && mv "$0.new" "$0"'
 _COMPONENT_FILE = re.compile(r"^\./([a-z0-9-]+)/nodeproof-([0-9a-f]{8})\.[a-z]+$", re.MULTILINE)
 SETTINGS_FILE = "/etc/kubernetes/kubelet.json"
 _DROP_INS = "/etc/systemd/system/kubelet.service.d"
-_KUBELET_FILE = re.compile(r"^nodeproof-([0-9a-f]{8})\.json$", re.MULTILINE)
 _UNIT = """[Service]
 ExecStart=
 ExecStart=/usr/local/bin/kubelet --config=%s --kubeconfig=/etc/kubernetes/kubeconfig $KUBELET_FLAGS
@@ -245,7 +251,7 @@ class KubeletSettings(Fault):
     @classmethod
     def leftovers_on(cls, machine: Shell) -> list[KubeletSettings]:
         listed = output_of(machine, "sh", "-c", 'ls "$0" || :', str(PurePosixPath(SETTINGS_FILE).parent))
-        return [cls(machine.name, {}, id=fault_id) for fault_id in _KUBELET_FILE.findall(listed)]
+        return [cls(machine.name, {}, id=fault_id) for fault_id in ids_in(listed, r"nodeproof-ID\.json$")]
 
     @property
     def self_heal_command(self) -> Sequence[str]:

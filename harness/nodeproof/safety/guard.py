@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from nodeproof.machines.machine import CONTROL_PLANE
@@ -166,9 +166,7 @@ def _check_unfaulted(
     named: str, zones: Collection[str], lost: Collection[str], record: Record, radius: Radius
 ) -> None:
     """Require an unfaulted node: by default in each zone, with radius `zone` in one of them."""
-    if radius == "cluster":
-        return
-    if not zones:
+    if radius == "cluster" or not zones:
         return
     if radius == "zone" and all(name in lost for name in record.zones):
         raise Refused(f"a fault on {named} would leave lab {record.lab} without an unfaulted node")
@@ -179,22 +177,17 @@ def _check_unfaulted(
 
 def check_target(target: Target, record: Record) -> None:
     """Accept a target that is proven to be ours, or raise Refused with the first fact that differs."""
-    cluster = ("kube-system UID", target.kube_system_uid, record.kube_system_uid)
-    if target.node not in record.machine_ids:
-        _compare(target.node, record, [cluster])
-        return
-    expected = record.machine_ids[target.node]
     facts: list[tuple[str, str | None, str]] = [
-        cluster,
-        (f"label {LAB_LABEL}", target.lab_label, record.lab),
-        ("machine id of the Node", target.node_machine_id, expected),
-        ("machine id of the machine", target.machine_id, expected),
-        ("owner by the hypervisor", target.owner, record.owners.get(target.node, "")),
+        ("kube-system UID", target.kube_system_uid, record.kube_system_uid)
     ]
-    _compare(target.node, record, [fact for fact in facts if fact[1] is not None])
-
-
-def _compare(name: str, record: Record, facts: Iterable[tuple[str, str | None, str]]) -> None:
+    if target.node in record.machine_ids:
+        machine_id = record.machine_ids[target.node]
+        facts += [
+            (f"label {LAB_LABEL}", target.lab_label, record.lab),
+            ("machine id of the Node", target.node_machine_id, machine_id),
+            ("machine id of the machine", target.machine_id, machine_id),
+            ("owner by the hypervisor", target.owner, record.owners.get(target.node, "")),
+        ]
     for what, actual, expected in facts:
-        if actual != expected:
-            raise Refused(f"{what} of {name} is {actual!r}, lab {record.lab} recorded {expected!r}")
+        if actual is not None and actual != expected:
+            raise Refused(f"{what} of {target.node} is {actual!r}, lab {record.lab} recorded {expected!r}")

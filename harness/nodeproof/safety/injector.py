@@ -18,7 +18,6 @@ from nodeproof.machines.machine import Machine, MachineError, Shell
 from nodeproof.model.judgment import Check, Moment
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.safety.abort import NEVER, AbortPoll, AbortWatch
 from nodeproof.safety.deadman import Deadman
 from nodeproof.safety.guard import Declared, Record, Target, check_plan, check_target
 from nodeproof.safety.ledger import FaultLedger
@@ -48,16 +47,35 @@ class HealingFailed(Exception):
     """The machine, or what heals it, did not carry the healing out."""
 
 
-def permit_all(_fault: Fault, _declared: Declared) -> None:
-    """Permit every fault, as on machines that nodeproof started."""
-
-
 class Unavailable(Exception):
     """The machine cannot have this fault."""
 
 
+class Aborted(OutsideError):
+    """The owner of the nodes ended a fault before its time; the message is the reason."""
+
+
+def permit_all(_fault: Fault, _declared: Declared) -> None:
+    """Permit every fault, as on machines that nodeproof started."""
+
+
 Append = Callable[..., None]
 """`Recording.append`: kind, t, data."""
+
+
+@dataclass(frozen=True)
+class AbortPoll:
+    """A poll of what aborts a fault: `reasons` returns why it must end now; none if it may stay.
+
+    It is repeated `period_s` (s) after each answer, and must return in bounded time.
+    """
+
+    reasons: Callable[[], list[str]]
+    period_s: float
+
+
+NEVER = AbortPoll(list[str], 60.0)
+"""The poll of machines that nodeproof started."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +242,9 @@ class Injector:
     def _prove(self, fault: Fault, machine: Machine, step_log: _StepLog, watch: AbortWatch) -> None:
         """Wait until a probe sees an injected fault. Raises NotInjected, Aborted."""
         injected_t = time.monotonic()
-        is_seen = _poll(lambda: watch.has_fired or fault.is_injected(machine), INJECT_TIMEOUT_S)
-        watch.check()
+        is_seen = _poll(lambda: bool(watch.reason) or fault.is_injected(machine), INJECT_TIMEOUT_S)
+        if watch.reason:
+            raise Aborted(watch.reason)
         if not is_seen:
             step_log.write("unproven")
             raise NotInjected(f"no probe sees {fault.name} on {fault.node} within {INJECT_TIMEOUT_S:g} s")
@@ -316,8 +335,7 @@ class _Renewal:
     """Renews a dead-man's switch while the harness lives."""
 
     def __init__(self, deadman: Deadman, fault: Fault) -> None:
-        self._deadman = deadman
-        self._fault = fault.to_json()
+        self._deadman, self._fault = deadman, fault.to_json()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
@@ -341,6 +359,48 @@ class _Renewal:
                 self._deadman.arm(self._fault, TTL_S)
 
 
+class AbortWatch:
+    """Polls while a fault is in, and calls `abort` once, in a thread of its own.
+
+    `abort` gets the reason, and an event that is set when the fault is being healed anyway.
+
+    A poll that fails aborts, too: without an answer nobody knows whether the fault may stay.
+    """
+
+    def __init__(self, poll: AbortPoll, abort: Callable[[str, threading.Event], None]) -> None:
+        self._poll, self._abort = poll, abort
+        self._stopping, self._deciding = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.reason = ""
+        """Why the fault is aborted; empty if it is not."""
+
+    def start(self) -> None:
+        """Poll from now on, until `stop` or the abort."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop polling, and wait up to `timeout_s` for an abort that has begun, but for no other answer."""
+        with self._deciding:
+            self._stopping.set()
+        if self.reason:
+            self._thread.join(timeout_s)
+
+    def _watch(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                reasons = self._poll.reasons()
+            except Exception as error:  # whatever fails, nobody knows that the fault may stay
+                reasons = [f"the poll failed: {error!r}"]
+            with self._deciding:
+                # A fault that is being healed already is not aborted.
+                if not self._stopping.is_set():
+                    self.reason = "; ".join(reasons)
+            if self.reason:
+                self._abort(self.reason, self._stopping)
+                return
+            self._stopping.wait(self._poll.period_s)
+
+
 @dataclass(frozen=True)
 class _StepLog:
     """Writes each step to the ledger, which survives, and to the history, which is judged."""
@@ -352,17 +412,14 @@ class _StepLog:
     def write(self, step: str, t: float | None = None) -> None:
         """Write a step before the next action. Raises OSError."""
         self.ledger.write(step, self.fault.to_json())
-        self._append(step, t)
+        self.append("fault", t, **_entry(self.fault, step))
 
     def try_write(self, step: str, t: float | None = None) -> None:
         """Write a step during healing, which a full disk must not stop."""
         with contextlib.suppress(OSError):
             self.ledger.write(step, self.fault.to_json())
         with contextlib.suppress(OSError):
-            self._append(step, t)
-
-    def _append(self, step: str, t: float | None) -> None:
-        self.append("fault", t, **_entry(self.fault, step))
+            self.append("fault", t, **_entry(self.fault, step))
 
 
 def _entry(fault: Fault, step: str) -> Mapping[str, Json]:

@@ -64,16 +64,19 @@ class Ledger:
         """Append a step and return once it is on disk. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         header = {"at": time.time(), "pid": os.getpid(), "lease": self._lease, "step": step}
-        line = json.dumps({**header, "fault": dict(fault)}) + "\n"
+        line = json.dumps({**header, "fault": dict(fault)})
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
+        with os.fdopen(descriptor, "a+b") as file:
             locks.lock(descriptor)
-            if os.fstat(descriptor).st_size == 0:
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
                 _sync_folder(self.path.parent)
-            _append(descriptor, line if _ends_whole(descriptor) else f"\n{line}")
+            file.seek(max(0, size - 1))
+            # Text appended to an incomplete line would be lost with it.
+            start = "" if file.read(1) in (b"", b"\n") else "\n"
+            file.write(f"{start}{line}\n".encode())
+            file.flush()
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def unfinished(self) -> list[Open]:
         """Return every fault without a `closed` entry, oldest first; incomplete lines are ignored."""
@@ -104,18 +107,6 @@ def _entry(line: str) -> Open | None:
         return Open(fault, str(data["step"]), str(data.get("lease", "")))
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _ends_whole(descriptor: int) -> bool:
-    """Return whether the last line is complete: text appended to an incomplete one would be lost with it."""
-    size = os.fstat(descriptor).st_size
-    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-
-
-def _append(descriptor: int, text: str) -> None:
-    rest = text.encode()
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -32,9 +32,9 @@ from nodeproof.faults.providers import attachment
 from nodeproof.faults.settings import KubeletSettings, ReplaceFile, Settings
 from nodeproof.faults.settings import ReplaceFile as replace_file
 from nodeproof.faults.settings import Upgrade as upgrade
-from nodeproof.faults.shutdown import CancelledShutdown as cancelled_shutdown
-from nodeproof.faults.shutdown import Shutdown as shutdown
+from nodeproof.faults.units import CancelledShutdown as cancelled_shutdown
 from nodeproof.faults.units import KubeProxy as kube_proxy
+from nodeproof.faults.units import Shutdown as shutdown
 from nodeproof.faults.units import UnitDown as unit_down
 from nodeproof.faults.units import UnitUp as unit_up
 from nodeproof.labs.base.wire import NodeInfo

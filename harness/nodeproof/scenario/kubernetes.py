@@ -3,7 +3,7 @@
 # What this module imports is public.
 # mypy: implicit-reexport
 
-from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, witness_fields, workload
+from nodeproof.actions import CAST_GRACE_S, Cast, Workload, preferring, using_pvc, workload
 from nodeproof.cluster.workloads import (
     HOSTNAME_LABEL,
     Pod,
@@ -12,6 +12,7 @@ from nodeproof.cluster.workloads import (
     tolerates,
     unique,
     unresponsive,
+    witness_fields,
 )
 from nodeproof.model.cluster import (
     NOT_READY,

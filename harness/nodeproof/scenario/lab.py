@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -42,9 +43,8 @@ from nodeproof.model.window import Duration, WindowSpec, longer
 from nodeproof.probes import Probe, Sample
 from nodeproof.recording.node_messages import BootClock, read_clock
 from nodeproof.recording.recorder import Recording
-from nodeproof.safety.abort import Aborted
 from nodeproof.safety.guard import Declared
-from nodeproof.safety.injector import Injection
+from nodeproof.safety.injector import Aborted, Injection
 from nodeproof.sources import Source, SourceContext, WitnessMessages
 from nodeproof.waiting import OnWait, ignore_wait, wait_until
 
@@ -305,9 +305,8 @@ class ReportCollector:
 
     def _clock(self, node: str) -> BootClock:
         if node not in self._clocks:
-            raise Problem(
-                f"the clock of {node} was not measured", "lab.collect(...)", "run a witness on it first"
-            )
+            reason = f"the clock of {node} was not measured"
+            raise Problem(reason, "lab.collect(...)", "run a witness on it first")
         return self._clocks[node]
 
     def _present_clock(self, node: str) -> BootClock:
@@ -430,13 +429,8 @@ class Lab:
         sample = reading if isinstance(reading, Sample) else Sample(reading)
         observation = Observation(uuid.uuid4().hex[:8], probe.what, probe.subject, sample.value)
         started = {} if sample.process_s is None else {"process_s": sample.process_s}
-        recording.append(
-            "observed",
-            **observation.to_json(),
-            value=observation.value,
-            asked_t=round(requested_t, 6),
-            **started,
-        )
+        facts = {**observation.to_json(), "value": observation.value, **started}
+        recording.append("observed", **facts, asked_t=round(requested_t, 6))
         return observation
 
     def collect(self, *sources: Pod | Source) -> None:
@@ -469,10 +463,8 @@ class Lab:
         with self._lab.record(self._path, self.targets, extra_resources) as recording:
             self.recording = recording
             if status_of is not None:
-                pod = status_of
-                recording.observe(
-                    STATUS, pod.name, lambda: workloads.shown_status(self._lab.cluster.api, pod)
-                )
+                show = partial(workloads.shown_status, self._lab.cluster.api, status_of)
+                recording.observe(STATUS, status_of.name, show)
             yield recording
 
     @contextmanager
@@ -521,10 +513,8 @@ class Lab:
         If the node does not renew its lease, the checks show it.
         """
         with self._step(f"wait for a heartbeat of {node}"):
-            wait_until(lambda: self._has_renewed(node), 2 * self.configuration["R"])
-
-    def _has_renewed(self, node: str) -> bool:
-        return bool(heartbeats.watched_renewals(self._recording().snapshot(), node))
+            renewals = partial(heartbeats.watched_renewals, node=node)
+            wait_until(lambda: renewals(self._recording().snapshot()), 2 * self.configuration["R"])
 
     def wait_for(self, check: Check) -> Check:
         """Wait until a check is decided or its window has passed, and return it, to be judged later.
@@ -534,17 +524,13 @@ class Lab:
             Aborted: A fault was aborted.
         """
         if not can_be_waited_for(check):
-            raise Problem(
-                f"cannot wait for {describe(check)}: it is decided when the recording ends",
-                "lab.wait_for(...)",
-                "use `claim(...).expect_later(...)`",
-            )
+            reason = f"cannot wait for {describe(check)}: it is decided when the recording ends"
+            raise Problem(reason, "lab.wait_for(...)", "use `claim(...).expect_later(...)`")
         try:
             refuse(check, self.history(), self.configuration)
         except LookupError as error:
-            raise Problem(
-                str(error), "lab.wait_for(...)", f"check the resources and fields of {describe(check)}"
-            ) from error
+            step = f"check the resources and fields of {describe(check)}"
+            raise Problem(str(error), "lab.wait_for(...)", step) from error
         with self._step(f"wait for {describe(check)}"):
             self._recording().wait_for(check, self.configuration, self._on_wait)
         self._check_not_aborted()

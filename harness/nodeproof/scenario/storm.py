@@ -133,11 +133,8 @@ class _Storm:
             elif due_t <= now_t:
                 return
             else:
-                until_t = min(due_t, oldest.due_t if oldest else due_t)
-                _wait(until_t, partial(self._has_come, step) if anchor_t is None else _never)
-
-    def _has_come(self, step: Step) -> bool:
-        return self._anchor_t(step) is not None
+                has_come = _never if anchor_t is not None else partial(self._anchor_t, step)
+                _wait(min(due_t, oldest.due_t if oldest else due_t), has_come)
 
     def _anchor_t(self, step: Step) -> float | None:
         """Return when the anchor of a step occurred (s), or None."""
@@ -187,7 +184,7 @@ class _Storm:
         """Heal every active fault at its time."""
         while self._active:
             oldest = min(self._active, key=lambda active: active.due_t)
-            _wait(oldest.due_t, _never)
+            _wait(oldest.due_t)
             self._heal(oldest)
 
     def heal_all(self) -> None:
@@ -205,10 +202,9 @@ def _node(step: Step) -> int | None:
     return step.target if isinstance(step.target, int) else None
 
 
-def _never() -> bool:
-    return False
+def _never() -> None: ...
 
 
-def _wait(until_t: float, is_over: Callable[[], bool]) -> None:
-    """Wait until a time (s, monotonic), or until a condition holds."""
+def _wait(until_t: float, is_over: Callable[[], object] = _never) -> None:
+    """Wait until a time (s, monotonic), or until a condition is true."""
     wait_until(is_over, max(0.0, until_t - time.monotonic()), 0.1)

@@ -21,11 +21,11 @@ from nodeproof.machines.machine import CONTROL_PLANE, MachineError
 from nodeproof.model.cluster import ZONE_LABEL
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.safety.abort import NEVER
 from nodeproof.safety.deadman import Switches, Timers
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL, LAB_LABEL, Record, Refused, Target
 from nodeproof.safety.injector import (
     HEAL_TIMEOUT_S,
+    NEVER,
     HealingFailed,
     Injector,
     heal_unfinished,

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from nodeproof.cluster.api import Api
     from nodeproof.faults import Fault
     from nodeproof.model.cluster import Calibration, Configuration
-    from nodeproof.safety.abort import AbortPoll
     from nodeproof.safety.deadman import Deadman
     from nodeproof.safety.guard import Declared, Record
+    from nodeproof.safety.injector import AbortPoll
     from nodeproof.safety.ledger import FaultLedger
 
 Report = Callable[[str], None]

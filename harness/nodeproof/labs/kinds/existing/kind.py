@@ -32,7 +32,7 @@ from nodeproof.labs.kinds.existing.machine import api_endpoints
 from nodeproof.labs.kinds.existing.switch import PowerSwitch
 from nodeproof.labs.kinds.kind import Access, Consent, Kind, Limits
 from nodeproof.model.problem import Problem
-from nodeproof.safety.abort import NEVER, AbortPoll
+from nodeproof.safety.injector import NEVER, AbortPoll
 
 Json = Any
 CLIENT = "nodeproof-run"
