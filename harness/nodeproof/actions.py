@@ -388,7 +388,8 @@ def label_node(name: str, key: str, value: str) -> Action[None]:
 
 def unlabel_node(name: str, key: str) -> Action[Observation]:
     """Remove the label that `label_node` set."""
-    return send_request("PATCH", node_path(name), {"metadata": {"labels": {f"{OWN_LABELS}{key}": None}}})
+    labels = {f"{workloads.OWN_LABELS}{key}": None}
+    return send_request("PATCH", node_path(name), {"metadata": {"labels": labels}})
 
 
 def set_condition(name: str, type_: str, status: str) -> Action[Observation]:
