@@ -32,6 +32,7 @@ from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, check_v
 from nodeproof.labs.kinds import DEFAULT_KIND, EXISTING, KINDS, kind_named
 from nodeproof.labs.kinds.existing.consent import marked_nodes
 from nodeproof.labs.kinds.existing.kind import CLIENT, RIGHTS
+from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.overrides import (
     GATES_OPTION,
     NO_OVERRIDES,
@@ -89,6 +90,11 @@ class Options:
     checkout: Checkout | None = None
     cluster: str = ""
     runs_pods: bool = True
+
+    @property
+    def lab_kind(self) -> Kind:
+        """The kind of the lab."""
+        return kind_named(self.kind)
 
     @property
     def starts_lab(self) -> bool:
