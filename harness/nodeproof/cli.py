@@ -66,22 +66,26 @@ All commands: nodeproof --commands
 class Command:
     """A subcommand; with `passes_on` it accepts unknown options and passes them to another program.
 
-    `function` is `module:function` below `nodeproof`, by default that of its name in `commands`. It is
-    imported when the command runs, so that --help is fast, gets the parsed arguments, with `passes_on` also
-    the unknown ones, and returns the exit code. `example` is the command's arguments in the example of its
-    help, and `usage` replaces a usage that would fill the screen. With a value of `base_option` it needs no
-    extra.
+    `example` is a command line for its help; it begins with the name of the command. `function` is
+    `module:function` below `nodeproof`, by default that of this name in `commands`. It is imported when the
+    command runs, so that --help is fast, gets the parsed arguments, with `passes_on` also the unknown ones,
+    and returns the exit code. `usage` replaces a usage that would fill the screen. With a value of
+    `base_option` it needs no extra.
     """
 
-    name: str
+    example: str
     text: str
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[Argument, ...]
     function: str = ""
     about: str = ""
     passes_on: bool = False
-    example: str = ""
     usage: str = ""
     base_option: str = ""
+
+    @property
+    def name(self) -> str:
+        """The first word of its command line."""
+        return self.example.partition(" ")[0]
 
     @property
     def description(self) -> str:
@@ -94,9 +98,9 @@ class Command:
         return self.function or f"commands:{self.name}"
 
 
-def command(name: str, text: str, *arguments: Argument, **details: Any) -> Command:
+def command(example: str, text: str, *arguments: Argument, **details: Any) -> Command:
     """Return a subcommand; `details` are further fields of it."""
-    return Command(name, text, arguments, **details)
+    return Command(example, text, arguments, **details)
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ _COMPONENTS = run_options("--kubernetes-version", "--components", "--source")
 _INVENTORY = option("--cluster FILE", "inventory of the cluster", type=Path, required=True)
 _CLUSTER_COMMANDS = (
     command(
-        "audit",
+        "audit --context staging --run audit-1",
         "judge your own cluster by observation alone; writes nothing to it",
         option("--kubeconfig FILE", "default: as kubectl"),
         option("--context", "default: the kubeconfig's current one"),
@@ -142,48 +146,43 @@ _CLUSTER_COMMANDS = (
         option(
             "--run DIR", "new folder in which to keep the recording, for `recheck` and reports", type=Path
         ),
-        example="--context staging --run audit-1",
         function="audit:run",
     ),
     command(
-        "mark",
+        "mark --cluster cluster.yaml worker-7",
         "mark nodes of your own cluster that may be harmed",
         _INVENTORY,
         Argument("node", metavar="NODE", nargs="*", help="node to mark"),
         option("--until TIME", "when the mark expires, such as 2030-01-31T18:00; default: in 8 hours"),
         flag("--list", "list the marks, and which of them are valid"),
-        example="--cluster cluster.yaml worker-7",
         function="existing.command:mark",
     ),
     command(
-        "unmark",
+        "unmark --cluster cluster.yaml worker-7",
         "remove the marks of nodes, whoever set them",
         _INVENTORY,
         Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove"),
-        example="--cluster cluster.yaml worker-7",
         function="existing.command:unmark",
     ),
 )
 _SCENARIO_COMMANDS = (
     command(
-        "doctor",
+        "doctor --lab process",
         "check whether a lab can start on this machine",
         Argument("--lab", action="append", help="kind of lab to check; default: process and libvirt"),
         option("--nodes", "number of nodes; default 2", type=int, default=2),
-        example="--lab process",
     ),
     command(
-        "run",
+        "run --claim partition.terminating",
         "run scenarios, and write verdicts and the report site",
         _NO_SITE,
         flag("--options", "describe nodeproof's options of runs, and exit"),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ...",
         passes_on=True,
         base_option="options",
-        example="--claim partition.terminating",
     ),
     command(
-        "storm",
+        "storm --minutes 10 --seed 7",
         "run random faults, and judge what must hold whatever they are",
         option("--minutes", "about how long; default 5", type=float, default=5.0),
         option("--seed", "seed of the faults; default 0", type=int, default=0),
@@ -193,10 +192,9 @@ _SCENARIO_COMMANDS = (
         _NO_SITE,
         about="Other options are passed to `nodeproof run`: --kubernetes-version, --profile, --set, ...",
         passes_on=True,
-        example="--minutes 10 --seed 7",
     ),
     command(
-        "shrink",
+        "shrink reports/out/latest --minutes 20 --against=--kubernetes-version=v1.37.2",
         "find the smallest schedule with which a storm still deviates",
         _RUN,
         option("--minutes", "for all storms together; default 30", type=float, default=30.0),
@@ -206,10 +204,9 @@ _SCENARIO_COMMANDS = (
         ),
         about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",
         passes_on=True,
-        example="reports/out/latest --minutes 20 --against=--kubernetes-version=v1.37.2",
     ),
     command(
-        "bisect",
+        "bisect --source kubernetes --good v1.36.0 --bad v1.37.0 --claim cordon.taint",
         "find the commit of Kubernetes since which a claim deviates",
         option("--source DIR", "repository of Kubernetes", type=Path, required=True),
         option("--good REV", "revision on which the claim conforms", required=True),
@@ -217,10 +214,9 @@ _SCENARIO_COMMANDS = (
         option("--claim ID", "the claim", required=True),
         about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
         passes_on=True,
-        example="--source kubernetes --good v1.36.0 --bad v1.37.0 --claim cordon.taint",
     ),
     command(
-        "plan",
+        "plan -n 3",
         "show the planned worker and time of each scenario",
         option(
             "--cluster FILE", "show what each fault that this inventory allows would hit, instead", type=Path
@@ -228,48 +224,45 @@ _SCENARIO_COMMANDS = (
         flag("--ssh", "with --cluster: check over SSH what the faults need, too"),
         about="Starts nothing. Takes the options that `nodeproof run` passes to pytest; -n sets the workers.",
         passes_on=True,
-        example="-n 3",
         base_option="cluster",
     ),
     command(
-        "claims",
+        "claims my-scenarios",
         "list every claim, and where it is judged",
         Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),
-        example="my-scenarios",
     ),
     command(
-        "new",
+        "new scenario power-loss",
         "write the smallest scenario, fault or claims, with a test",
         Argument("kind", choices=new.KINDS, metavar="KIND", help=" or ".join(new.KINDS)),
         Argument("name", metavar="NAME", help="lower case, digits and dashes, such as power-loss"),
         option("--folder DIR", "default: this folder", type=Path, default=Path()),
         about="Overwrites nothing.",
-        example="scenario power-loss",
     ),
     command(
-        "components", "build or check the components", *_COMPONENTS, example="--kubernetes-version v1.36.3"
+        "components --kubernetes-version v1.36.3",
+        "build or check the components",
+        *_COMPONENTS,
     ),
     command(
-        "bundle",
+        f"bundle {_BUNDLE} --kubernetes-version v1.36.3",
         "pack a lab and nodeproof, for a machine without a network",
         Argument(
             "file", metavar="FILE", type=Path, nargs="?", default=Path(_BUNDLE), help=f"default: {_BUNDLE}"
         ),
         *run_options("--kubernetes-version"),
         about="Its install.sh needs the same platform and version of Python.",
-        example=f"{_BUNDLE} --kubernetes-version v1.36.3",
     ),
     command(
-        "box",
+        "box --folder .box",
         "build the guest image as a Vagrant box, for the Vagrantfile",
         option("--folder", "default: .box, as in the Vagrantfile", type=Path, default=Path(".box")),
         *_COMPONENTS,
-        example="--folder .box",
     ),
 )
 _LAB_COMMANDS = (
     command(
-        "up",
+        "up --nodes 3 --zones 2",
         "start a lab for use by hand",
         option("--lab", "process (default), libvirt, vagrant or kubeadm"),
         option("--nodes", "number of nodes; default 3", type=int, default=3),
@@ -278,15 +271,13 @@ _LAB_COMMANDS = (
         option("--profile", "timing of the components; default: that of the kind"),
         *run_options("--feature-gates", "--set"),
         *_COMPONENTS,
-        example="--nodes 3 --zones 2",
         usage="nodeproof up [option...]",
     ),
     command("status", "show a lab's nodes and components", _LAB_NAME),
     command(
-        "down",
+        "down --lab-name LAB",
         "tear a lab down, or all of yours, and remove the remains of killed labs",
         Argument("--lab-name", help="name of the lab; default: all of this user on this machine"),
-        example="--lab-name LAB",
     ),
     command(
         "heal",
@@ -295,127 +286,119 @@ _LAB_COMMANDS = (
         option("--cluster FILE", "heal the cluster of this inventory, instead; from any machine", type=Path),
     ),
     command(
-        "shell",
+        "shell node-1 -- nft list ruleset",
         "open a shell on a node, or run a command (after --)",
         Argument("node", help="name of the node"),
         Argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell"),
         _LAB_NAME,
-        example="node-1 -- nft list ruleset",
     ),
     command(
-        "logs",
+        "logs kubelet-node-1",
         "print a component's log, or list the logs",
         Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
         _LAB_NAME,
-        example="kubelet-node-1",
     ),
     command(
-        "kubectl",
+        "kubectl get nodes -o wide",
         "run the lab's kubectl",
         _LAB_NAME,
         passes_on=True,
         about="kubectl's own help: nodeproof kubectl help COMMAND.",
-        example="get nodes -o wide",
     ),
     command(
-        "exec",
+        "exec -- ping -c 1 node-1",
         "run a program (after --) in the lab's network",
         _LAB_NAME,
         Argument("argv", nargs="+", metavar="COMMAND", help="command to run"),
-        example="-- ping -c 1 node-1",
         function="commands:inside",
     ),
-    command("proxy", "serve the lab's API on a loopback port", _LAB_NAME, _PORT, example="--port 8443"),
+    command(
+        "proxy --port 8443",
+        "serve the lab's API on a loopback port",
+        _LAB_NAME,
+        _PORT,
+    ),
 )
 _RUN_COMMANDS = (
     command(
-        "recheck",
+        "recheck reports/out/latest",
         "judge a recorded run again, without a cluster",
         _RUN,
         flag("--no-site", "write no Allure site"),
         _CLAIMS,
-        example="reports/out/latest",
         about="Writes all reports to RUN/recheck.",
         function="report.commands:recheck_run",
     ),
     command(
-        "merge",
+        "merge shard-1 shard-2 --run merged",
         "merge shards into one run, and write its reports",
         _RUNS,
         option("--run DIR", "folder of the merged run; default: a new one beside the first", type=Path),
         _NO_SITE,
         _CLAIMS,
-        example="shard-1 shard-2 --run merged",
         about="Shards may be incomplete.",
         function="report.commands:merge_shards",
     ),
     command(
-        "report",
+        "report reports/out/latest",
         "serve a run's report site on loopback",
         _LAST_RUN,
         _PORT,
         _CLAIMS,
-        example="reports/out/latest",
         function="report.commands:serve_site",
     ),
     command(
-        "page",
+        "page reports/out/latest",
         "write the Nodes page with verdicts into a run's site",
         _LAST_RUN,
         _CLAIMS,
-        example="reports/out/latest",
         about="Also for an aborted run; needs no Node.js.",
         function="report.commands:write_page",
     ),
     command(
-        "junit",
+        "junit reports/out/latest --output junit.xml",
         "write a run's verdicts as JUnit XML",
         _LAST_RUN,
         option("--output FILE", "default: - (standard output)", default="-"),
         _CLAIMS,
-        example="reports/out/latest --output junit.xml",
         about="Also for an aborted run.",
         function="report.commands:write_junit",
     ),
     command(
-        "matrix",
+        "matrix run-1.36 run-1.37 --html matrix.html",
         "show the verdicts of several runs side by side, by claim",
         _RUNS,
         option("--markdown FILE", "write Markdown; - is standard output"),
         option("--html FILE", "write HTML; - is standard output"),
         option("--versions FILE", "write what differs, and why, as Markdown"),
         _CLAIMS,
-        example="run-1.36 run-1.37 --html matrix.html",
         function="report.commands:show_matrix",
     ),
     command(
-        "compare",
+        "compare run-1.36 run-1.37",
         "show which verdicts, times and settings of two runs differ",
         Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
         Argument("after", metavar="RUN_B", type=Path, help="the later run"),
         _CLAIMS,
-        example="run-1.36 run-1.37",
         about="Exits with 1 on a regression.",
         function="report.commands:compare_runs",
     ),
     command(
-        "summary",
+        "summary reports/out/latest",
         "summarize runs in Markdown, for the job summary of a CI system",
         _RUNS,
         option("--openmetrics FILE", "write metrics, instead", type=Path),
         _CLAIMS,
-        example="reports/out/latest",
         function="report.commands:summarize",
     ),
     command(
-        "publish",
+        "publish public reports/out/latest --keep 10",
         "publish runs as a web site with an index page",
         Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
         Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
         option("--keep N", "number of runs to keep; default 30", type=int, default=30),
         option("--mib N", "total size limit (MiB)", type=int, default=0),
         _CLAIMS,
-        example="public reports/out/latest --keep 10",
         about="Copies the public part of each run.",
         function="report.commands:publish_runs",
     ),
@@ -522,7 +505,7 @@ def _parser() -> argparse.ArgumentParser:
             help=command.text,
             usage=command.usage or None,
             description=command.description,
-            epilog=f"example: nodeproof {command.name} {command.example}".rstrip(),
+            epilog=f"example: nodeproof {command.example}",
             # Most options have one line: the help must fit a screen.
             formatter_class=partial(argparse.HelpFormatter, max_help_position=32),
             add_help=False,

@@ -60,17 +60,13 @@ class ScenarioRun:
     """
 
     def __init__(self, item: pytest.Item, session: Session) -> None:
-        self.item, self.session = item, session
+        self.item, self.nodeid, self.session = item, item.nodeid, session
         self.needs = markers.needs(item)
         self.claims = [session.claims[claim] for claim in markers.declared(item)]
         self.judge: Judge | None = None
         self.lab: Lab | None = None
         self.tries = 0
         self.will_retry, self.retry_reason = False, ""
-
-    @property
-    def nodeid(self) -> str:
-        return self.item.nodeid
 
     def set_up(self) -> None:
         """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""

@@ -109,9 +109,8 @@ def schedule_file(path: Path) -> Path:
         return path.resolve()
     schedules = sorted(path.glob(f"scenarios/*/{FILE}"))
     if not schedules:
-        message = (
-            "no schedule of a storm" if path.is_dir() else "no such file or run, and no number of minutes"
-        )
+        absent = "no such file or run, and no number of minutes"
+        message = "no schedule of a storm" if path.is_dir() else absent
         raise Problem(message, f"{OPTION} {path}", f"use minutes, a {FILE} or the folder of a storm's run")
     return schedules[0].resolve()
 
