@@ -113,7 +113,5 @@ def _commit(source: Path, revision: str) -> str:
     try:
         return git(source, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except proc.CommandFailed as failed:
-        message = f"the checkout has no revision {revision!r}"
-        raise Problem(
-            message, f"{SOURCE_OPTION} {source}", "name a commit, branch or tag", failed.output
-        ) from failed
+        message, where = f"the checkout has no revision {revision!r}", f"{SOURCE_OPTION} {source}"
+        raise Problem(message, where, "name a commit, branch or tag", failed.output) from failed

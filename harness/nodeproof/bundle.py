@@ -91,11 +91,8 @@ def _requirement() -> str:
 
 
 def _pack(work: Path, parts: list[Path], path: Path, report: Report) -> None:
-    progress, packed, total = (
-        StepProgress(report),
-        0,
-        sum(map(_size, (work, *(cache_dir() / part for part in parts)))),
-    )
+    progress, packed = StepProgress(report), 0
+    total = sum(map(_size, [work, *(cache_dir() / part for part in parts)]))
 
     def count(member: tarfile.TarInfo) -> tarfile.TarInfo:
         """Report what is packed before this file."""

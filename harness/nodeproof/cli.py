@@ -12,20 +12,21 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import Distribution, requires, version
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 from packaging.requirements import Requirement
 
 from nodeproof import new, terminal
 from nodeproof.model.problem import ENVIRONMENT, OutsideError, Problem
-from nodeproof.run_options import Argument, run_options
+from nodeproof.run_options import Argument, flag, option, repeatable, run_options
 
 
 def require(extra: str, where: str) -> None:
     """Check that all packages of an extra are installed. Raises Problem if one is missing."""
-    missing = [name for name in _packages(extra) if not _is_installed(name)]
+    missing = [name for name in _packages(extra) if not any(Distribution.discover(name=name))]
     if missing:
         install = f"run `{sys.executable} -m pip install 'nodeproof[{extra}]'`"
         raise Problem(f"not installed: {', '.join(missing)}", where, install)
@@ -39,14 +40,7 @@ def _packages(extra: str) -> Iterator[str]:
             yield requirement.name
 
 
-def _is_installed(package: str) -> bool:
-    try:
-        return bool(version(package))
-    except PackageNotFoundError:
-        return False
-
-
-DEFAULT_RUN = Path("reports/out/latest")
+DEFAULT_RUN, _BUNDLE = Path("reports/out/latest"), "nodeproof-bundle.tar.gz"
 _START = """\
 Nodeproof tests whether a Kubernetes cluster behaves as the Kubernetes "Nodes" page documents.
 
@@ -72,22 +66,26 @@ All commands: nodeproof --commands
 class Command:
     """A subcommand; with `passes_on` it accepts unknown options and passes them to another program.
 
-    `function` is `module:function` below `nodeproof`, by default that of its name in `commands`. It is
-    imported when the command runs, so that --help is fast, gets the parsed arguments, with `passes_on` also
-    the unknown ones, and returns the exit code. `example` is the command's arguments in the example of its
-    help, and `usage` replaces a usage that would fill the screen. With a value of `base_option` it needs no
-    extra.
+    `example` is a command line for its help; it begins with the name of the command. `function` is
+    `module:function` below `nodeproof`, by default that of this name in `commands`. It is imported when the
+    command runs, so that --help is fast, gets the parsed arguments, with `passes_on` also the unknown ones,
+    and returns the exit code. `usage` replaces a usage that would fill the screen. With a value of
+    `base_option` it needs no extra.
     """
 
-    name: str
+    example: str
     text: str
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[Argument, ...]
     function: str = ""
     about: str = ""
     passes_on: bool = False
-    example: str = ""
     usage: str = ""
     base_option: str = ""
+
+    @property
+    def name(self) -> str:
+        """The first word of its command line."""
+        return self.example.partition(" ")[0]
 
     @property
     def description(self) -> str:
@@ -100,6 +98,11 @@ class Command:
         return self.function or f"commands:{self.name}"
 
 
+def command(example: str, text: str, *arguments: Argument, **details: Any) -> Command:
+    """Return a subcommand; `details` are further fields of it."""
+    return Command(example, text, arguments, **details)
+
+
 @dataclass(frozen=True)
 class Group:
     """Commands that help lists together; `extra` is the extra of the package that they need."""
@@ -110,392 +113,292 @@ class Group:
 
 
 _LAB_NAME = Argument("--lab-name", help="name of the lab, if several are up")
-_ARGV = Argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell")
-_PORT = Argument("--port", type=int, default=0, help="default: a free port")
+_PORT = option("--port", "default: a free port", type=int, default=0)
 _RUN = Argument("run_folder", metavar="RUN", type=Path, help="folder of a run")
 _LAST_RUN = Argument(
     "run_folder", metavar="RUN", type=Path, nargs="?", default=DEFAULT_RUN, help="default: the last run"
 )
 _RUNS = Argument("runs", metavar="RUN", type=Path, nargs="+", help="folders of runs")
-_CLAIMS = Argument("--claims", type=Path, action="append", default=[], help="folder with claims of your own")
+_NO_SITE = flag("--no-site", "write no report site")
+_CLAIMS = repeatable("--claims", "folder with claims of your own", type=Path)
 _COMPONENTS = run_options("--kubernetes-version", "--components", "--source")
-_INVENTORY = Argument("--cluster", metavar="FILE", type=Path, required=True, help="inventory of the cluster")
+_INVENTORY = option("--cluster FILE", "inventory of the cluster", type=Path, required=True)
 _CLUSTER_COMMANDS = (
-    Command(
-        "audit",
+    command(
+        "audit --context staging --run audit-1",
         "judge your own cluster by observation alone; writes nothing to it",
-        (
-            Argument("--kubeconfig", metavar="FILE", default="", help="default: as kubectl"),
-            Argument("--context", default="", help="default: the kubeconfig's current one"),
-            Argument(
-                "--claim",
-                metavar="ID",
-                action="append",
-                default=[],
-                help="judge only this claim; repeatable; default: all that an observation decides",
-            ),
-            Argument("--rbac", action="store_true", help="print the ClusterRole that the other options need"),
-            Argument(
-                "--allow-nodes-proxy",
-                action="store_true",
-                help="read the settings of kubelets, too; the right nodes/proxy gives access to all pods",
-            ),
-            Argument(
-                "--format",
-                metavar="FORMAT",
-                choices=("table", "json", "junit"),
-                default="table",
-                help="table (default), json or junit",
-            ),
-            Argument(
-                "--run",
-                metavar="DIR",
-                type=Path,
-                help="new folder in which to keep the recording, for `recheck` and reports",
-            ),
+        option("--kubeconfig FILE", "default: as kubectl"),
+        option("--context", "default: the kubeconfig's current one"),
+        repeatable(
+            "--claim ID", "judge only this claim; repeatable; default: all that an observation decides"
         ),
-        example="--context staging --run audit-1",
+        flag("--rbac", "print the ClusterRole that the other options need"),
+        flag(
+            "--allow-nodes-proxy",
+            "read the settings of kubelets, too; the right nodes/proxy gives access to all pods",
+        ),
+        option(
+            "--format FORMAT",
+            "table (default), json or junit",
+            choices=("table", "json", "junit"),
+            default="table",
+        ),
+        option(
+            "--run DIR", "new folder in which to keep the recording, for `recheck` and reports", type=Path
+        ),
         function="audit:run",
     ),
-    Command(
-        "mark",
+    command(
+        "mark --cluster cluster.yaml worker-7",
         "mark nodes of your own cluster that may be harmed",
-        (
-            _INVENTORY,
-            Argument("node", metavar="NODE", nargs="*", help="node to mark"),
-            Argument(
-                "--until",
-                metavar="TIME",
-                default="",
-                help="when the mark expires, such as 2030-01-31T18:00; default: in 8 hours",
-            ),
-            Argument("--list", action="store_true", help="list the marks, and which of them are valid"),
-        ),
-        example="--cluster cluster.yaml worker-7",
+        _INVENTORY,
+        Argument("node", metavar="NODE", nargs="*", help="node to mark"),
+        option("--until TIME", "when the mark expires, such as 2030-01-31T18:00; default: in 8 hours"),
+        flag("--list", "list the marks, and which of them are valid"),
         function="existing.command:mark",
     ),
-    Command(
-        "unmark",
+    command(
+        "unmark --cluster cluster.yaml worker-7",
         "remove the marks of nodes, whoever set them",
-        (_INVENTORY, Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove")),
-        example="--cluster cluster.yaml worker-7",
+        _INVENTORY,
+        Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove"),
         function="existing.command:unmark",
     ),
 )
 _SCENARIO_COMMANDS = (
-    Command(
-        "doctor",
+    command(
+        "doctor --lab process",
         "check whether a lab can start on this machine",
-        (
-            Argument("--lab", action="append", help="kind of lab to check; default: process and libvirt"),
-            Argument("--nodes", type=int, default=2, help="number of nodes; default 2"),
-        ),
-        example="--lab process",
+        Argument("--lab", action="append", help="kind of lab to check; default: process and libvirt"),
+        option("--nodes", "number of nodes; default 2", type=int, default=2),
     ),
-    Command(
-        "run",
+    command(
+        "run --claim partition.terminating",
         "run scenarios, and write verdicts and the report site",
-        (
-            Argument("--no-site", action="store_true", help="write no report site"),
-            Argument("--options", action="store_true", help="describe nodeproof's options of runs, and exit"),
-        ),
+        _NO_SITE,
+        flag("--options", "describe nodeproof's options of runs, and exit"),
         about="Other options are passed to pytest: -k, -m, -x, -n, --claim, --profile, --lab, --set, ...",
         passes_on=True,
         base_option="options",
-        example="--claim partition.terminating",
     ),
-    Command(
-        "storm",
+    command(
+        "storm --minutes 10 --seed 7",
         "run random faults, and judge what must hold whatever they are",
-        (
-            Argument("--minutes", type=float, default=5.0, help="about how long; default 5"),
-            Argument("--seed", type=int, default=0, help="seed of the faults; default 0"),
-            Argument(
-                "--schedule",
-                metavar="FILE",
-                default="",
-                help="the faults of a schedule.json, or of an earlier run's folder, instead",
-            ),
-            Argument(
-                "--coverage",
-                metavar="RUN",
-                nargs="+",
-                default=[],
-                help="prefer what the storms of these runs did not meet",
-            ),
-            Argument("--times", metavar="N", type=int, default=1, help="repeat it N times; default 1"),
-            Argument("--no-site", action="store_true", help="write no report site"),
-        ),
+        option("--minutes", "about how long; default 5", type=float, default=5.0),
+        option("--seed", "seed of the faults; default 0", type=int, default=0),
+        option("--schedule FILE", "the faults of a schedule.json, or of an earlier run's folder, instead"),
+        option("--coverage RUN", "prefer what the storms of these runs did not meet", nargs="+", default=[]),
+        option("--times N", "repeat it N times; default 1", type=int, default=1),
+        _NO_SITE,
         about="Other options are passed to `nodeproof run`: --kubernetes-version, --profile, --set, ...",
         passes_on=True,
-        example="--minutes 10 --seed 7",
     ),
-    Command(
-        "shrink",
+    command(
+        "shrink reports/out/latest --minutes 20 --against=--kubernetes-version=v1.37.2",
         "find the smallest schedule with which a storm still deviates",
-        (
-            _RUN,
-            Argument("--minutes", type=float, default=30.0, help="for all storms together; default 30"),
-            Argument(
-                "--against",
-                metavar="OPTION",
-                action="append",
-                default=[],
-                help="then repeat the smallest schedule with this option alone, such as another version",
-            ),
+        _RUN,
+        option("--minutes", "for all storms together; default 30", type=float, default=30.0),
+        repeatable(
+            "--against OPTION",
+            "then repeat the smallest schedule with this option alone, such as another version",
         ),
         about="Other options are passed to `nodeproof storm`: pass those of the run, such as --components.",
         passes_on=True,
-        example="reports/out/latest --minutes 20 --against=--kubernetes-version=v1.37.2",
     ),
-    Command(
-        "bisect",
+    command(
+        "bisect --source kubernetes --good v1.36.0 --bad v1.37.0 --claim cordon.taint",
         "find the commit of Kubernetes since which a claim deviates",
-        (
-            Argument("--source", metavar="DIR", type=Path, required=True, help="repository of Kubernetes"),
-            Argument("--good", metavar="REV", required=True, help="revision on which the claim conforms"),
-            Argument("--bad", metavar="REV", required=True, help="revision on which the claim deviates"),
-            Argument("--claim", metavar="ID", required=True, help="the claim"),
-        ),
+        option("--source DIR", "repository of Kubernetes", type=Path, required=True),
+        option("--good REV", "revision on which the claim conforms", required=True),
+        option("--bad REV", "revision on which the claim deviates", required=True),
+        option("--claim ID", "the claim", required=True),
         about="Other options are passed to `nodeproof run`: -k, --profile, --kubernetes-version, ...",
         passes_on=True,
-        example="--source kubernetes --good v1.36.0 --bad v1.37.0 --claim cordon.taint",
     ),
-    Command(
-        "plan",
+    command(
+        "plan -n 3",
         "show the planned worker and time of each scenario",
-        (
-            Argument(
-                "--cluster",
-                metavar="FILE",
-                type=Path,
-                help="show what each fault that this inventory allows would hit, instead",
-            ),
-            Argument(
-                "--ssh", action="store_true", help="with --cluster: check over SSH what the faults need, too"
-            ),
+        option(
+            "--cluster FILE", "show what each fault that this inventory allows would hit, instead", type=Path
         ),
+        flag("--ssh", "with --cluster: check over SSH what the faults need, too"),
         about="Starts nothing. Takes the options that `nodeproof run` passes to pytest; -n sets the workers.",
         passes_on=True,
-        example="-n 3",
         base_option="cluster",
     ),
-    Command(
-        "claims",
+    command(
+        "claims my-scenarios",
         "list every claim, and where it is judged",
-        (Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),),
-        example="my-scenarios",
+        Argument("paths", nargs="*", metavar="PATH", help="default: the shipped scenarios"),
     ),
-    Command(
-        "new",
+    command(
+        "new scenario power-loss",
         "write the smallest scenario, fault or claims, with a test",
-        (
-            Argument("kind", choices=new.KINDS, metavar="KIND", help=" or ".join(new.KINDS)),
-            Argument("name", metavar="NAME", help="lower case, digits and dashes, such as power-loss"),
-            Argument("--folder", metavar="DIR", type=Path, default=Path(), help="default: this folder"),
-        ),
+        Argument("kind", choices=new.KINDS, metavar="KIND", help=" or ".join(new.KINDS)),
+        Argument("name", metavar="NAME", help="lower case, digits and dashes, such as power-loss"),
+        option("--folder DIR", "default: this folder", type=Path, default=Path()),
         about="Overwrites nothing.",
-        example="scenario power-loss",
     ),
-    Command(
-        "components", "build or check the components", _COMPONENTS, example="--kubernetes-version v1.36.3"
+    command(
+        "components --kubernetes-version v1.36.3",
+        "build or check the components",
+        *_COMPONENTS,
     ),
-    Command(
-        "bundle",
+    command(
+        f"bundle {_BUNDLE} --kubernetes-version v1.36.3",
         "pack a lab and nodeproof, for a machine without a network",
-        (
-            Argument(
-                "file",
-                metavar="FILE",
-                type=Path,
-                nargs="?",
-                default=Path("nodeproof-bundle.tar.gz"),
-                help="default: nodeproof-bundle.tar.gz",
-            ),
-            *run_options("--kubernetes-version"),
+        Argument(
+            "file", metavar="FILE", type=Path, nargs="?", default=Path(_BUNDLE), help=f"default: {_BUNDLE}"
         ),
+        *run_options("--kubernetes-version"),
         about="Its install.sh needs the same platform and version of Python.",
-        example="nodeproof-bundle.tar.gz --kubernetes-version v1.36.3",
     ),
-    Command(
-        "box",
+    command(
+        "box --folder .box",
         "build the guest image as a Vagrant box, for the Vagrantfile",
-        (
-            Argument(
-                "--folder", type=Path, default=Path(".box"), help="default: .box, as in the Vagrantfile"
-            ),
-            *_COMPONENTS,
-        ),
-        example="--folder .box",
+        option("--folder", "default: .box, as in the Vagrantfile", type=Path, default=Path(".box")),
+        *_COMPONENTS,
     ),
 )
 _LAB_COMMANDS = (
-    Command(
-        "up",
+    command(
+        "up --nodes 3 --zones 2",
         "start a lab for use by hand",
-        (
-            Argument("--lab", default="", help="process (default), libvirt, vagrant or kubeadm"),
-            Argument("--nodes", type=int, default=3, help="number of nodes; default 3"),
-            Argument("--zones", type=int, default=1, help="zones to spread the nodes over; default 1"),
-            *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
-            Argument("--profile", default="", help="timing of the components; default: that of the kind"),
-            *run_options("--feature-gates", "--set"),
-            *_COMPONENTS,
-        ),
-        example="--nodes 3 --zones 2",
+        option("--lab", "process (default), libvirt, vagrant or kubeadm"),
+        option("--nodes", "number of nodes; default 3", type=int, default=3),
+        option("--zones", "zones to spread the nodes over; default 1", type=int, default=1),
+        *run_options("--topology", "--node-versions", "--upgrade-to", "--control-planes"),
+        option("--profile", "timing of the components; default: that of the kind"),
+        *run_options("--feature-gates", "--set"),
+        *_COMPONENTS,
         usage="nodeproof up [option...]",
     ),
-    Command("status", "show a lab's nodes and components", (_LAB_NAME,)),
-    Command(
-        "down",
+    command("status", "show a lab's nodes and components", _LAB_NAME),
+    command(
+        "down --lab-name LAB",
         "tear a lab down, or all of yours, and remove the remains of killed labs",
-        (Argument("--lab-name", help="name of the lab; default: all of this user on this machine"),),
-        example="--lab-name LAB",
+        Argument("--lab-name", help="name of the lab; default: all of this user on this machine"),
     ),
-    Command(
+    command(
         "heal",
         "heal every fault that an interrupted run left",
-        (
-            _LAB_NAME,
-            Argument(
-                "--cluster",
-                metavar="FILE",
-                type=Path,
-                help="heal the cluster of this inventory, instead; from any machine",
-            ),
-        ),
+        _LAB_NAME,
+        option("--cluster FILE", "heal the cluster of this inventory, instead; from any machine", type=Path),
     ),
-    Command(
-        "shell",
+    command(
+        "shell node-1 -- nft list ruleset",
         "open a shell on a node, or run a command (after --)",
-        (Argument("node", help="name of the node"), _ARGV, _LAB_NAME),
-        example="node-1 -- nft list ruleset",
+        Argument("node", help="name of the node"),
+        Argument("argv", nargs="*", metavar="COMMAND", help="command to run; default: a shell"),
+        _LAB_NAME,
     ),
-    Command(
-        "logs",
+    command(
+        "logs kubelet-node-1",
         "print a component's log, or list the logs",
-        (
-            Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
-            _LAB_NAME,
-        ),
-        example="kubelet-node-1",
+        Argument("name", nargs="?", default="", help="etcd, kubelet-node-1, console-node-1, ..."),
+        _LAB_NAME,
     ),
-    Command(
-        "kubectl",
+    command(
+        "kubectl get nodes -o wide",
         "run the lab's kubectl",
-        (_LAB_NAME,),
+        _LAB_NAME,
         passes_on=True,
         about="kubectl's own help: nodeproof kubectl help COMMAND.",
-        example="get nodes -o wide",
     ),
-    Command(
-        "exec",
+    command(
+        "exec -- ping -c 1 node-1",
         "run a program (after --) in the lab's network",
-        (_LAB_NAME, Argument("argv", nargs="+", metavar="COMMAND", help="command to run")),
-        example="-- ping -c 1 node-1",
+        _LAB_NAME,
+        Argument("argv", nargs="+", metavar="COMMAND", help="command to run"),
         function="commands:inside",
     ),
-    Command("proxy", "serve the lab's API on a loopback port", (_LAB_NAME, _PORT), example="--port 8443"),
+    command(
+        "proxy --port 8443",
+        "serve the lab's API on a loopback port",
+        _LAB_NAME,
+        _PORT,
+    ),
 )
 _RUN_COMMANDS = (
-    Command(
-        "recheck",
+    command(
+        "recheck reports/out/latest",
         "judge a recorded run again, without a cluster",
-        (_RUN, Argument("--no-site", action="store_true", help="write no Allure site"), _CLAIMS),
-        example="reports/out/latest",
+        _RUN,
+        flag("--no-site", "write no Allure site"),
+        _CLAIMS,
         about="Writes all reports to RUN/recheck.",
         function="report.commands:recheck_run",
     ),
-    Command(
-        "merge",
+    command(
+        "merge shard-1 shard-2 --run merged",
         "merge shards into one run, and write its reports",
-        (
-            _RUNS,
-            Argument(
-                "--run",
-                metavar="DIR",
-                type=Path,
-                help="folder of the merged run; default: a new one beside the first",
-            ),
-            Argument("--no-site", action="store_true", help="write no report site"),
-            _CLAIMS,
-        ),
-        example="shard-1 shard-2 --run merged",
+        _RUNS,
+        option("--run DIR", "folder of the merged run; default: a new one beside the first", type=Path),
+        _NO_SITE,
+        _CLAIMS,
         about="Shards may be incomplete.",
         function="report.commands:merge_shards",
     ),
-    Command(
-        "report",
+    command(
+        "report reports/out/latest",
         "serve a run's report site on loopback",
-        (_LAST_RUN, _PORT, _CLAIMS),
-        example="reports/out/latest",
+        _LAST_RUN,
+        _PORT,
+        _CLAIMS,
         function="report.commands:serve_site",
     ),
-    Command(
-        "page",
+    command(
+        "page reports/out/latest",
         "write the Nodes page with verdicts into a run's site",
-        (_LAST_RUN, _CLAIMS),
-        example="reports/out/latest",
+        _LAST_RUN,
+        _CLAIMS,
         about="Also for an aborted run; needs no Node.js.",
         function="report.commands:write_page",
     ),
-    Command(
-        "junit",
+    command(
+        "junit reports/out/latest --output junit.xml",
         "write a run's verdicts as JUnit XML",
-        (
-            _LAST_RUN,
-            Argument("--output", metavar="FILE", default="-", help="default: - (standard output)"),
-            _CLAIMS,
-        ),
-        example="reports/out/latest --output junit.xml",
+        _LAST_RUN,
+        option("--output FILE", "default: - (standard output)", default="-"),
+        _CLAIMS,
         about="Also for an aborted run.",
         function="report.commands:write_junit",
     ),
-    Command(
-        "matrix",
+    command(
+        "matrix run-1.36 run-1.37 --html matrix.html",
         "show the verdicts of several runs side by side, by claim",
-        (
-            _RUNS,
-            Argument("--markdown", metavar="FILE", default="", help="write Markdown; - is standard output"),
-            Argument("--html", metavar="FILE", default="", help="write HTML; - is standard output"),
-            Argument(
-                "--versions", metavar="FILE", default="", help="write what differs, and why, as Markdown"
-            ),
-            _CLAIMS,
-        ),
-        example="run-1.36 run-1.37 --html matrix.html",
+        _RUNS,
+        option("--markdown FILE", "write Markdown; - is standard output"),
+        option("--html FILE", "write HTML; - is standard output"),
+        option("--versions FILE", "write what differs, and why, as Markdown"),
+        _CLAIMS,
         function="report.commands:show_matrix",
     ),
-    Command(
-        "compare",
+    command(
+        "compare run-1.36 run-1.37",
         "show which verdicts, times and settings of two runs differ",
-        (
-            Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
-            Argument("after", metavar="RUN_B", type=Path, help="the later run"),
-            _CLAIMS,
-        ),
-        example="run-1.36 run-1.37",
+        Argument("before", metavar="RUN_A", type=Path, help="the earlier run"),
+        Argument("after", metavar="RUN_B", type=Path, help="the later run"),
+        _CLAIMS,
         about="Exits with 1 on a regression.",
         function="report.commands:compare_runs",
     ),
-    Command(
-        "summary",
+    command(
+        "summary reports/out/latest",
         "summarize runs in Markdown, for the job summary of a CI system",
-        (_RUNS, Argument("--openmetrics", metavar="FILE", type=Path, help="write metrics, instead"), _CLAIMS),
-        example="reports/out/latest",
+        _RUNS,
+        option("--openmetrics FILE", "write metrics, instead", type=Path),
+        _CLAIMS,
         function="report.commands:summarize",
     ),
-    Command(
-        "publish",
+    command(
+        "publish public reports/out/latest --keep 10",
         "publish runs as a web site with an index page",
-        (
-            Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
-            Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
-            Argument("--keep", metavar="N", type=int, default=30, help="number of runs to keep; default 30"),
-            Argument("--mib", metavar="N", type=int, default=0, help="total size limit (MiB)"),
-            _CLAIMS,
-        ),
-        example="public reports/out/latest --keep 10",
+        Argument("folder", metavar="DIR", type=Path, help="the site; runs already in it stay listed"),
+        Argument("runs", metavar="RUN", type=Path, nargs="*", help="folders of runs"),
+        option("--keep N", "number of runs to keep; default 30", type=int, default=30),
+        option("--mib N", "total size limit (MiB)", type=int, default=0),
+        _CLAIMS,
         about="Copies the public part of each run.",
         function="report.commands:publish_runs",
     ),
@@ -518,15 +421,11 @@ def _list_commands() -> str:
     return "\n".join(lines[1:])
 
 
+_VERSION = f"nodeproof {version('nodeproof')}"
 OPTIONS = (
     Argument("--commands", action="version", version=_list_commands(), help="list what each command does"),
-    Argument("--debug", action="store_true", help="show tracebacks"),
-    Argument(
-        "--version",
-        action="version",
-        version=f"nodeproof {version('nodeproof')}",
-        help="print the version and exit",
-    ),
+    flag("--debug", "show tracebacks"),
+    Argument("--version", action="version", version=_VERSION, help="print the version and exit"),
 )
 """Options of nodeproof itself, before the command."""
 
@@ -559,14 +458,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(argv)
-    if rest and not arguments.passes_on:
+    command: Command = arguments.definition
+    if rest and not command.passes_on:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    if arguments.extra and not getattr(arguments, arguments.base_option, None):
-        require(arguments.extra, f"nodeproof {arguments.command}")
-    run = resolve_name(f"nodeproof.{arguments.place}")
-    status: int = run(arguments, rest) if arguments.passes_on else run(arguments)
+    if arguments.extra and not getattr(arguments, command.base_option, None):
+        require(arguments.extra, f"nodeproof {command.name}")
+    run = resolve_name(f"nodeproof.{command.place}")
+    status: int = run(arguments, rest) if command.passes_on else run(arguments)
     sys.stdout.flush()
     return status
 
@@ -593,20 +493,19 @@ def _parser() -> argparse.ArgumentParser:
         add_help=False,
         allow_abbrev=False,
     )
-    for option in OPTIONS:
-        parser.add_argument(*option.names, **option.how)
+    for argument in OPTIONS:
+        parser.add_argument(*argument.names, **argument.how)
     parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="nodeproof", help=argparse.SUPPRESS
     )
-    extras_of = {command: group.extra for group in GROUPS for command in group.commands}
-    for command, extra in extras_of.items():
+    for command, extra in [(command, group.extra) for group in GROUPS for command in group.commands]:
         subparser = subparsers.add_parser(
             command.name,
             help=command.text,
             usage=command.usage or None,
             description=command.description,
-            epilog=f"example: nodeproof {command.name} {command.example}".rstrip(),
+            epilog=f"example: nodeproof {command.example}",
             # Most options have one line: the help must fit a screen.
             formatter_class=partial(argparse.HelpFormatter, max_help_position=32),
             add_help=False,
@@ -615,12 +514,7 @@ def _parser() -> argparse.ArgumentParser:
         subparser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         for argument in command.arguments:
             subparser.add_argument(*argument.names, **argument.how)
-        subparser.set_defaults(
-            place=command.place,
-            passes_on=command.passes_on,
-            extra=extra,
-            base_option=command.base_option,
-        )
+        subparser.set_defaults(definition=command, extra=extra)
     return parser
 
 

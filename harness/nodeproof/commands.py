@@ -30,12 +30,10 @@ _CLEAR_LINE = "\r\x1b[2K"
 def _say(line: str) -> None:
     """Print a line on standard error: progress as a bar on a terminal, else only its milestones."""
     cleared = _CLEAR_LINE if sys.stderr.isatty() else ""
-    if not cleared and isinstance(line, ProgressLine) and not line.is_milestone:
-        return
     if cleared and isinstance(line, ProgressLine):
         width = shutil.get_terminal_size().columns - 1
         terminal.draw(f"{cleared}{f'nodeproof: {line.bar}'[:width]}")
-    else:
+    elif not isinstance(line, ProgressLine) or line.is_milestone:
         terminal.say(line, cleared)
 
 
@@ -56,22 +54,33 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     return _run(arguments, rest)[0]
 
 
+class _Config:
+    """A pytest plugin that keeps the configuration, with nodeproof's session in it."""
+
+    config: pytest.Config | None = None
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Keep it when everything is written."""
+        self.config = config
+
+
 def _run(arguments: argparse.Namespace, rest: list[str]) -> tuple[int, Path | None]:
     """Run pytest on the scenarios, and return the exit code for the verdicts and the run's folder."""
     import pytest
 
-    from nodeproof import catalogue
     from nodeproof.report import digest, rundir, site
+    from nodeproof.session.run import SESSION
 
-    run_plugin = _RunFolder()
+    kept = _Config()
     # pytest prints its own summary lists only if the user passes -r, which then overrides this one.
     options = [*_shipped(), "-rN", *(["--full-trace"] if arguments.debug else []), *_joined(rest)]
-    status = int(pytest.main(options, plugins=[run_plugin]))
-    folder = run_plugin.path
-    if folder is None or not (folder / "run.json").exists():
+    status = int(pytest.main(options, plugins=[kept]))
+    session = kept.config.stash.get(SESSION, None) if kept.config else None
+    if session is None or not (session.run_folder / "run.json").exists():
         return (0 if status == 0 else ENVIRONMENT), None
+    folder = session.run_folder
     if not arguments.no_site:
-        judged_page = site.write(folder, _say, catalogue.load(run_plugin.claims))
+        judged_page = site.write(folder, _say, session.claims)
         _say(f"report, the Nodes page with its verdicts: {judged_page}")
     facts = rundir.read_facts(folder)
     broken_off = facts.exit_reason or ("" if status in (0, 1) else f"pytest ended with {status}")
@@ -105,29 +114,21 @@ def shrink(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Print the smallest schedule with which an invariant of a storm still deviates, as a scenario."""
     from nodeproof.model.schedule import Schedule
     from nodeproof.report import rundir
-    from nodeproof.session.storm import (
-        FILE,
-        SCENARIO,
-        judge_by_storms,
-        read_deviation,
-        repeat,
-        scenario_text,
-        shrink_deviation,
-        summary,
-    )
+    from nodeproof.session import storm as storms
 
-    deviation = read_deviation(arguments.run_folder)
+    deviation, against = storms.read_deviation(arguments.run_folder), arguments.against
+    seed = deviation.schedule.seed
     out = rundir.new_folder(Path("reports/out").absolute(), "shrink", deviation.claim)
-    judge = judge_by_storms(deviation.claim, deviation.schedule.seed, out, rest)
-    shrunk = shrink_deviation(deviation, arguments.minutes, judge, _say)
-    schedule = Schedule(deviation.schedule.seed, shrunk.steps)
-    rundir.write_json(out / FILE, schedule.to_json())
-    scenario = scenario_text(schedule)
-    (out / SCENARIO).write_text(scenario)
-    terminal.put(f"{scenario}\n{summary(deviation, shrunk)}\nschedule: {out / FILE}")
-    if arguments.against:
-        other = judge_by_storms(deviation.claim, deviation.schedule.seed, out / "against", arguments.against)
-        terminal.put(f"with {' '.join(arguments.against)}: {repeat(shrunk.steps, other)}")
+    judge = storms.judge_by_storms(deviation.claim, seed, out, rest)
+    shrunk = storms.shrink_deviation(deviation, arguments.minutes, judge, _say)
+    schedule = Schedule(seed, shrunk.steps)
+    rundir.write_json(out / storms.FILE, schedule.to_json())
+    scenario = storms.scenario_text(schedule)
+    (out / storms.SCENARIO).write_text(scenario)
+    terminal.put(f"{scenario}\n{storms.summary(deviation, shrunk)}\nschedule: {out / storms.FILE}")
+    if against:
+        other = storms.judge_by_storms(deviation.claim, seed, out / "against", against)
+        terminal.put(f"with {' '.join(against)}: {storms.repeat(shrunk.steps, other)}")
     return 0
 
 
@@ -169,59 +170,19 @@ def plan(arguments: argparse.Namespace, rest: list[str]) -> int:
         raise Problem("--ssh needs --cluster", "plan", "name an inventory with --cluster")
     import pytest
 
-    plan_plugin, output = _Plan(), io.StringIO()
+    from nodeproof.session.run import describe_plan
+
+    kept, output = _Config(), io.StringIO()
     with contextlib.redirect_stdout(output):
-        status = int(pytest.main([*_shipped(), "--collect-only", *_joined(rest)], plugins=[plan_plugin]))
-    if status != 0 or not plan_plugin.lines:
-        # Of a usage error pytest has printed its line.
-        if status != pytest.ExitCode.USAGE_ERROR:
-            sys.stderr.write(f"{output.getvalue()}\n")
-        return ENVIRONMENT
-    terminal.put("\n".join(plan_plugin.lines))
-    return 0
-
-
-class _Plan:
-    """A pytest plugin that describes the plan after collection."""
-
-    lines: Sequence[str] = ()
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Read the plan from the session of nodeproof's own plugin."""
-        from nodeproof.session.planning import describe, describe_shard
-        from nodeproof.session.run import SESSION, is_planned
-
-        own_session = session.config.stash.get(SESSION, None)
-        if own_session is None or not own_session.worker_plans:
-            return
-        if len(own_session.worker_plans) > 1 and not is_planned(session.config):
-            raise pytest.UsageError(
-                "nodeproof: with --dist, xdist schedules the scenarios without a plan: leave --dist out"
-            )
-        shard = describe_shard(own_session.shard, own_session.shard_durations_s) if own_session.shard else ()
-        self.lines = list(shard) + list(
-            describe(
-                own_session.worker_plans,
-                own_session.options,
-                own_session.start_s,
-                own_session.size,
-                own_session.zones_shared,
-            )
-        )
-
-
-class _RunFolder:
-    """A pytest plugin that keeps the path of the run folder."""
-
-    path: Path | None = None
-    claims: Sequence[Path] = ()
-
-    def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Read the path from the session, once the run is written."""
-        from nodeproof.session.run import SESSION
-
-        session = config.stash.get(SESSION, None)
-        self.path, self.claims = session.run_folder if session else None, config.getini("nodeproof_claims")
+        status = pytest.main([*_shipped(), "--collect-only", *_joined(rest)], plugins=[kept])
+    lines = list(describe_plan(kept.config)) if kept.config and status == pytest.ExitCode.OK else []
+    if lines:
+        terminal.put("\n".join(lines))
+        return 0
+    # Of a usage error pytest has printed its line.
+    if status != pytest.ExitCode.USAGE_ERROR:
+        sys.stderr.write(f"{output.getvalue()}\n")
+    return ENVIRONMENT
 
 
 def _joined(rest: Sequence[str]) -> list[str]:

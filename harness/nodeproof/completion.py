@@ -7,35 +7,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, cast
 
-import pytest
-
-from nodeproof import cli, plugin
+from nodeproof import cli
+from nodeproof.run_options import RUN_OPTIONS
 
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 """What completes files in shtab's scripts (its `shtab.FILE`)."""
 _PYTEST_COMMANDS = ("run", "plan", "storm", "shrink", "bisect")
 """The commands that pass options to pytest."""
-
-
-class _Options:
-    """The part of pytest's parser that the plugin uses, which adds the options to one of argparse."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parser = parser
-
-    def getgroup(self, *_texts: str) -> _Options:
-        """Return the only group."""
-        return self
-
-    def addoption(self, *names: str, **how: Any) -> None:
-        """Add an option, unless the command has one of that name."""
-        if not self._parser._option_string_actions.keys() & set(names):
-            self._parser.add_argument(*names, **how)
-
-    def addini(self, *_texts: str, **_how: Any) -> None:
-        """Ignore a setting of a file."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,8 +24,10 @@ def parser() -> argparse.ArgumentParser:
     # shtab leaves out what the help does.
     commands.help = "command"
     for name, subparser in commands.choices.items():
-        if name in _PYTEST_COMMANDS:
-            plugin.pytest_addoption(cast("pytest.Parser", _Options(subparser)))
+        for option in RUN_OPTIONS if name in _PYTEST_COMMANDS else ():
+            # The command may have an option of the same name.
+            if option.names[0] not in subparser._option_string_actions:
+                subparser.add_argument(*option.names, **option.how)
         for action in subparser._actions:
             if action.type is Path:
                 action.complete = _FILES

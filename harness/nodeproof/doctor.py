@@ -96,9 +96,10 @@ def _check_all(kind: Kind, nodes: int) -> Iterator[Finding]:
     yield Finding(NOTE, f"Python {sys.version.split()[0]}, {sys.executable}")
     yield from _architecture(kind)
     yield _check_tools(kind, to_build)
-    yield _run_check(_sshd)
+    yield _run_check(lambda: f"sshd for nodes: {find_sshd()}")
     yield from map(_run_check, needs.checks)
-    root_finding = _run_check(_root)
+    sudo = "sudo needs no password"
+    root_finding = _run_check(lambda: f"root: {sudo if become_root() else 'this user is root'}")
     yield root_finding
     if root_finding.state == OK and not missing_tools(TOOLS):
         yield from map(_run_trial, (*_TRIALS, *needs.trials))
@@ -146,14 +147,6 @@ def _check_tools(kind: Kind, to_build: Image | None) -> Finding:
     return Finding(OK, f"programs: {', '.join(tools)}")
 
 
-def _sshd() -> str:
-    return f"sshd for nodes: {find_sshd()}"
-
-
-def _root() -> str:
-    return "root: " + ("sudo needs no password" if become_root() else "this user is root")
-
-
 def _run_trial(trial: Trial) -> Finding:
     argv = [*become_root(), "unshare", *NAMESPACES, "--", "bash", "-c", trial.script]
     try:
@@ -175,7 +168,8 @@ def _memory(kind: Kind, nodes: int) -> Finding:
 def _disk(kind: Kind, nodes: int, build_gib: float, to_build: Image | None) -> Finding:
     needed_gib = _SPARE_GIB + build_gib + (nodes + len(kind.other_machines)) * kind.host.node_gib
     needed_gib += to_build.space_gib if to_build else 0
-    folder = _existing_folder(cache_dir())
+    # The cache may have no folder yet.
+    folder = next(folder for folder in (cache_dir(), *cache_dir().parents) if folder.exists())
     free_gib = _free_gib(folder)
     what = f"disk: {needed_gib:g} GiB of {free_gib:.1f} GiB free in {folder}"
     if not os.access(folder, os.W_OK):
@@ -198,11 +192,6 @@ def _inotify(kind: Kind, nodes: int) -> Iterator[Finding]:
 
 def _free_gib(folder: Path) -> float:
     return shutil.disk_usage(folder).free / 2**30
-
-
-def _existing_folder(path: Path) -> Path:
-    """Return the path, or else its nearest parent that exists."""
-    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def vagrant_notes(box: Path) -> list[Finding]:

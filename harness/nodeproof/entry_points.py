@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nodeproof.model.problem import printable
 
@@ -24,10 +24,8 @@ class Plugin:
     error: str = ""
 
     def __str__(self) -> str:
-        subject = f"plugin {self.name} of {self.package}"
-        return (
-            f"{subject} is not loaded: {self.error}" if self.error else f"{subject}: {', '.join(self.added)}"
-        )
+        result = f" is not loaded: {self.error}" if self.error else f": {', '.join(self.added)}"
+        return f"plugin {self.name} of {self.package}{result}"
 
 
 def load_plugins(group: str, registry: MutableMapping[str, type[T]]) -> tuple[Plugin, ...]:
@@ -36,7 +34,17 @@ def load_plugins(group: str, registry: MutableMapping[str, type[T]]) -> tuple[Pl
     An import that fails adds nothing, and leaves the others as they are: healing must not depend on every
     installed package.
     """
-    return tuple(_load(entry, registry) for entry in _in_order(group))
+
+    def load(entry: EntryPoint) -> Plugin:
+        before = set(registry)
+        plugin = _load(entry, lambda _module: tuple(sorted(set(registry) - before)))
+        if plugin.error:
+            for name in set(registry) - before:
+                # Another plugin may import the same module, which then adds it again.
+                sys.modules.pop(registry.pop(name).__module__, None)
+        return plugin
+
+    return tuple(map(load, _in_order(group)))
 
 
 class WithPlugins(Mapping[str, T]):
@@ -63,19 +71,15 @@ class WithPlugins(Mapping[str, T]):
     @cached_property
     def _all(self) -> tuple[Mapping[str, T], Sequence[Plugin]]:
         objects = dict(self._own)
-        return objects, tuple(self._add(entry, objects) for entry in _in_order(self._group))
 
-    def _add(self, entry: EntryPoint, objects: MutableMapping[str, T]) -> Plugin:
-        try:
-            value = entry.load()
+        def add(value: T) -> tuple[str]:
             name = self._name_of(value)
             if name in objects:
                 raise ValueError(f"there is another {name!r}")
-        # A module may also call sys.exit.
-        except (Exception, SystemExit) as error:
-            return _refused(entry, error)
-        objects[name] = value
-        return Plugin(entry.name, _package(entry), (name,))
+            objects[name] = value
+            return (name,)
+
+        return objects, tuple(_load(entry, add) for entry in _in_order(self._group))
 
     def __getitem__(self, name: str) -> T:
         return self._all[0][name]
@@ -100,19 +104,11 @@ def _package(entry: EntryPoint) -> str:
     return f"{name} {version}" if name else entry.value
 
 
-def _load(entry: EntryPoint, registry: MutableMapping[str, type[T]]) -> Plugin:
-    before = set(registry)
+def _load(entry: EntryPoint, add: Callable[[Any], tuple[str, ...]]) -> Plugin:
+    """Import a plugin; `add` takes what its entry point names, and returns the names that it added."""
     try:
-        entry.load()
+        return Plugin(entry.name, _package(entry), add(entry.load()))
     # A module may also call sys.exit.
     except (Exception, SystemExit) as error:
-        for name in set(registry) - before:
-            # Another plugin may import the same module, which then adds it again.
-            sys.modules.pop(registry.pop(name).__module__, None)
-        return _refused(entry, error)
-    return Plugin(entry.name, _package(entry), tuple(sorted(set(registry) - before)))
-
-
-def _refused(entry: EntryPoint, error: BaseException) -> Plugin:
-    message = " ".join(printable(f"{type(error).__name__}: {error}").split())
-    return Plugin(entry.name, _package(entry), error=message)
+        message = " ".join(printable(f"{type(error).__name__}: {error}").split())
+        return Plugin(entry.name, _package(entry), error=message)

@@ -27,9 +27,8 @@ _WHERE = "nodeproof new"
 def render(kind: str, name: str) -> Mapping[str, str]:
     """Return the content of the files of an example by their paths. Raises Problem."""
     if not _NAME.fullmatch(name):
-        raise Problem(
-            f"{name!r} is not a name", _WHERE, "use lower case, digits and dashes, as in power-loss"
-        )
+        next_step = "use lower case, digits and dashes, as in power-loss"
+        raise Problem(f"{name!r} is not a name", _WHERE, next_step)
     module = name.replace("-", "_")
     if kind == "fault" and (keyword.iskeyword(module) or module in (*sys.stdlib_module_names, "pytest")):
         raise Problem(f"{name} is a keyword or module of Python", _WHERE, "choose another name")
@@ -60,9 +59,8 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise Problem(
-            "the example cannot be written", str(folder), "choose another --folder", str(error)
-        ) from error
+        message, next_step = "the example cannot be written", "choose another --folder"
+        raise Problem(message, str(folder), next_step, str(error)) from error
     return list(files)
 
 
@@ -73,20 +71,13 @@ def _has_claims(folder: Path) -> bool:
         Problem: There are settings without claims, which a new `pytest.ini` would hide.
         OSError, UnicodeError: They cannot be read.
     """
-    for name, section in (
-        ("pytest.toml", "[pytest]"),
-        (".pytest.toml", "[pytest]"),
-        (".pytest.ini", "[pytest]"),
-        (_INI, "[pytest]"),
-        ("pyproject.toml", "[tool.pytest"),
-        ("tox.ini", "[pytest]"),
-        ("setup.cfg", "[tool:pytest]"),
-    ):
+    sections = dict.fromkeys(("pytest.toml", ".pytest.toml", ".pytest.ini", _INI, "tox.ini"), "[pytest]")
+    sections |= {"pyproject.toml": "[tool.pytest", "setup.cfg": "[tool:pytest]"}
+    for name, section in sections.items():
         path = folder / name
         if path.is_file() and section in (text := path.read_text(encoding="utf-8")):
             if "nodeproof_claims" in text:
                 return True
-            raise Problem(
-                "pytest's settings name no claims", str(path), "add nodeproof_claims = claims to them"
-            )
+            next_step = "add nodeproof_claims = claims to them"
+            raise Problem("pytest's settings name no claims", str(path), next_step)
     return False

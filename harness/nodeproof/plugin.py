@@ -1,7 +1,7 @@
 """The pytest plugin: options, markers, fixtures, and the beginning of a run.
 
 Every pytest in the same environment loads it. In a session without scenarios and without its options it does
-nothing; other sessions register the hooks of `session/hooks.py`, whose imports they alone pay for.
+nothing; other sessions register the hooks of `session/scenario_run.py`, whose imports they alone pay for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from nodeproof import catalogue
 from nodeproof.run_options import RUN_OPTIONS
-from nodeproof.session import markers
+from nodeproof.session import markers, output_folder, usage_errors
 from nodeproof.session.judging import Judge, Unproven
 from nodeproof.session.markers import CLAIM_FIXTURE, claim_ids
 
@@ -28,11 +28,9 @@ __all__ = ["Judge", "Unproven"]
 pytest.register_assert_rewrite("nodeproof.testing")
 DEFAULT_OUT = "reports/out"
 _DECISIVE_OPTIONS = (
-    *("lab", "cluster", "profile", "kubernetes_version", "nodes", "zones", "topology"),
-    *("run", "claim", "shard", "times", "shipped", "feature_gates", "set", "source", "node_versions"),
-    "upgrade_to",
-    "storm",
-)
+    "lab", "cluster", "profile", "kubernetes_version", "nodes", "zones", "topology", "run", "claim", "shard",
+    "times", "shipped", "feature_gates", "set", "source", "node_versions", "upgrade_to", "storm",
+)  # fmt: skip
 SETTINGS: Mapping[str, Any] = {
     "nodeproof_claims": {"help": "folders with claims of your own", "type": "paths", "default": []},
     "nodeproof_out": {"help": "folder of runs", "default": DEFAULT_OUT},
@@ -73,7 +71,6 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Set the default number of workers of `nodeproof run`, before xdist reads it."""
     if config.getoption("shipped"):
         from nodeproof.session.options import set_default_workers
-        from nodeproof.session.run import usage_errors
 
         with usage_errors():
             set_default_workers(config)
@@ -86,7 +83,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if not config.getoption("shipped"):
         return None
     from nodeproof.session.options import default_workers
-    from nodeproof.session.run import usage_errors
 
     with usage_errors():
         return default_workers(config)
@@ -100,12 +96,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workerinput") or not _has_options(config):
         return
-    from nodeproof.session import hooks
+    from nodeproof.session.options import warn_of_excess_workers, workers
+    from nodeproof.session.progress import show
+    from nodeproof.session.run import check_load, is_planned
+    from nodeproof.session.scenario_run import begin
 
     if config.getoption("shipped"):
-        hooks.show_progress(config)
+        show(config)
+        with usage_errors():
+            warn_of_excess_workers(config)
     if config.getoption("dist", "no") != "no" and not config.option.collectonly:
-        hooks.begin_in_controller(config)
+        run = begin(config)
+        if is_planned(config):
+            check_load(run, workers(config))
 
 
 def _has_options(config: pytest.Config) -> bool:
@@ -116,20 +119,15 @@ def _has_options(config: pytest.Config) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Pass an xdist worker the folder of the run that it begins if it collects scenarios."""
-    config = node.config
-    if _FOLDER not in config.stash:
-        config.stash[_FOLDER] = _default_folder(config)
-    node.workerinput.setdefault("nodeproof_run", str(config.stash[_FOLDER]))
-
-
-def _default_folder(config: pytest.Config) -> Path:
-    """Return a new path for a run without options."""
     from nodeproof.labs.base.profiles import FAST
     from nodeproof.labs.kinds import DEFAULT_KIND
     from nodeproof.report.rundir import new_folder
 
-    top = config.rootpath if config.inipath else config.invocation_params.dir
-    return new_folder(top / config.getini("nodeproof_out"), FAST.name, DEFAULT_KIND.name)
+    config = node.config
+    if _FOLDER not in config.stash:
+        # Such a run has no options.
+        config.stash[_FOLDER] = new_folder(output_folder(config), FAST.name, DEFAULT_KIND.name)
+    node.workerinput.setdefault("nodeproof_run", str(config.stash[_FOLDER]))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -137,7 +135,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     """Begin the run in the controller, too, if an xdist worker has begun it."""
     folder = Path(node.workerinput["nodeproof_run"])
     if folder.is_dir():
-        from nodeproof.session.hooks import begin
+        from nodeproof.session.scenario_run import begin
 
         begin(node.config, folder)
 
@@ -148,12 +146,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
     outcome = yield
     folder = session.config.stash.get(_FOLDER, None)
     if folder is not None and folder.is_dir():
-        from nodeproof.session import run
-        from nodeproof.session.hooks import begin
-        from nodeproof.session.run import SESSION
+        from nodeproof.session.run import SESSION, write_results
+        from nodeproof.session.scenario_run import begin
 
         if SESSION not in session.config.stash:
-            run.write_results(begin(session.config, folder))
+            write_results(begin(session.config, folder))
     return outcome
 
 
@@ -161,8 +158,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark scenarios with the claims in their source, and with `machine` and `skew` if these apply."""
     item.stash[markers.IS_MARKED] = item.get_closest_marker("claims") is not None
     if CLAIM_FIXTURE in getattr(item, "fixturenames", ()) and not item.stash[markers.IS_MARKED]:
-        from nodeproof.session.run import usage_errors
-
         with usage_errors():
             item.add_marker(pytest.mark.claims(*claim_ids(item.function)))  # type: ignore[attr-defined]
     if markers.needs_machine(item):
@@ -175,15 +170,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin a run if there are scenarios; select and order them, and refuse unknown claims."""
     if config.getoption("claim") or any(item.get_closest_marker("claims") for item in items):
-        from nodeproof.session.hooks import begin
         from nodeproof.session.run import prepare
+        from nodeproof.session.scenario_run import begin
 
         prepare(config, begin(config), items)
 
 
 def _scenario(item: pytest.Item) -> ScenarioRun:
-    from nodeproof.session.hooks import begin
-    from nodeproof.session.scenario_run import scenario_of
+    from nodeproof.session.scenario_run import begin, scenario_of
 
     begin(item.config)
     return scenario_of(item)
@@ -217,13 +211,8 @@ def claim(lab: Lab, judge: Judge) -> Expectations:
     from nodeproof.scenario.lab import Expectation
 
     def of(claim: str, /) -> Expectation:
-        return Expectation(
-            claim,
-            judge.shipped_window(claim),
-            judge.reported_bug(claim),
-            lab.clear_s,
-            judge,
-            lab.wait_for,
-        )
+        shipped = judge.claims.get(claim)
+        window, bug = (shipped.window, shipped.reported) if shipped else (None, None)
+        return Expectation(claim, window, bug, lab.clear_s, judge, lab.wait_for)
 
     return of

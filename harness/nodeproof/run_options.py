@@ -15,60 +15,71 @@ class Argument:
         self.names, self.how = names, how
 
 
+def option(usage: str, text: str, **how: Any) -> Argument:
+    """Return an option with a value, such as `--run DIR`: by default empty, or None if it has a type."""
+    name, _blank, metavar = usage.partition(" ")
+    named = {"metavar": metavar} if metavar else {}
+    return Argument(name, **{"default": None if "type" in how else "", **named, **how}, help=text)
+
+
+def repeatable(usage: str, text: str, **how: Any) -> Argument:
+    """Return an option that may be given several times; its value is the list of all values."""
+    return option(usage, text, action="append", default=[], **how)
+
+
+def flag(name: str, text: str) -> Argument:
+    """Return an option without a value."""
+    return Argument(name, action="store_true", help=text)
+
+
 RUN_OPTIONS = (
-    Argument("--lab", default="",
-             help="kind of lab to start, or NAME or NAME/ZONE of a running lab (default: process nodes)"),
-    Argument("--cluster", default="", metavar="FILE",
-             help="inventory of your own cluster: run on its marked nodes, instead of in a lab"),
-    Argument("--profile", default="", help="timing of the components: fast (default) or documented"),
-    Argument("--kubernetes-version", default="", metavar="VERSION",
-             help=f"of the components (default {DEFAULT_KUBERNETES_VERSION})"),
-    Argument(
-        "--node-versions", default="", metavar="VERSIONS",
-        help="versions of the nodes' kubelets, such as v1.36.3,v1.37.2 (repeated as needed)",
+    option("--lab", "kind of lab to start, or NAME or NAME/ZONE of a running lab (default: process nodes)"),
+    option("--cluster FILE", "inventory of your own cluster: run on its marked nodes, instead of in a lab"),
+    option("--profile", "timing of the components: fast (default) or documented"),
+    option("--kubernetes-version VERSION", f"of the components (default {DEFAULT_KUBERNETES_VERSION})"),
+    option(
+        "--node-versions VERSIONS",
+        "versions of the nodes' kubelets, such as v1.36.3,v1.37.2 (repeated as needed)",
     ),
-    Argument("--upgrade-to", default="", metavar="VERSION",
-             help="version, or folder with executables, that scenarios upgrade the control plane to"),
-    Argument("--control-planes", type=int, default=1, metavar="N",
-             help="1 (default), or 3 behind a load balancer"),
-    Argument("--components", default="build", metavar="DIR",
-             help="folder of executables, instead of a build"),
-    Argument("--source", default="", metavar="DIR",
-             help="checkout of Kubernetes to build them from"),
-    Argument("--feature-gates", action="append", default=[], metavar="GATES",
-             help="of all components, such as A=true,B=false"),
-    Argument("--set", action="append", default=[], metavar="COMPONENT.FLAG=VALUE",
-             help="flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE"),
-    Argument("--claim", action="append", default=[], metavar="ID",
-             help="only scenarios that judge this claim"),
-    Argument("--nodes", type=int, default=0,
-             help="nodes of the lab (default: as many as the scenarios need)"),
-    Argument("--zones", type=int, default=0,
-             help="zones that the lab's nodes are spread over (default: as needed)"),
-    Argument("--topology", default="", metavar="FILE",
-             help="file with the nodes, instead (infra/topology)"),
-    Argument("--run", default="", metavar="DIR",
-             help="folder of this run (default: a new one in reports/out)"),
-    Argument("--settings", action="store_true",
-             help="after the run, list all non-default settings of the lab"),
-    Argument("--table", action="store_true", help="after the run, print the table of all claims (table.txt)"),
-    Argument("--again", type=int, default=2, metavar="N",
-             help="retry a scenario up to N times if the host was too busy, or a watch broke (default 2)"),
-    Argument("--shard", default="", metavar="K/N",
-             help="run part K of N of the scenarios; `nodeproof merge` merges the parts"),
-    Argument("--storm", default="", metavar="MINUTES|FILE",
-             help="run the storm: random faults for so many minutes, or those of a schedule.json or a run"),
-    Argument("--storm-coverage", action="append", default=[], metavar="RUN",
-             help="prefer what the storm of this run did not meet; repeatable"),
-    Argument("--storm-seed", type=int, default=0, metavar="N", help="seed of the storm's random faults"),
-    Argument("--times", default="", metavar="FILE",
-             help="times.json to plan by, instead of earlier runs; must be the same for all shards"),
-    Argument(
-        "--notify", default="", metavar="COMMAND",
-        help="command that gets begin, inject, heal and end of the run, one JSON object each on its stdin",
+    option(
+        "--upgrade-to VERSION",
+        "version, or folder with executables, that scenarios upgrade the control plane to",
     ),
-    Argument("--shipped", action="store_true", help="run the shipped scenarios when no path is given"),
-)  # fmt: skip
+    option("--control-planes N", "1 (default), or 3 behind a load balancer", type=int, default=1),
+    option("--components DIR", "folder of executables, instead of a build", default="build"),
+    option("--source DIR", "checkout of Kubernetes to build them from"),
+    repeatable("--feature-gates GATES", "of all components, such as A=true,B=false"),
+    repeatable(
+        "--set COMPONENT.FLAG=VALUE",
+        "flag of a component, or field of KubeletConfiguration as kubelet.FIELD=VALUE",
+    ),
+    repeatable("--claim ID", "only scenarios that judge this claim"),
+    option("--nodes", "nodes of the lab (default: as many as the scenarios need)", type=int, default=0),
+    option("--zones", "zones that the lab's nodes are spread over (default: as needed)", type=int, default=0),
+    option("--topology FILE", "file with the nodes, instead (infra/topology)"),
+    option("--run DIR", "folder of this run (default: a new one in reports/out)"),
+    flag("--settings", "after the run, list all non-default settings of the lab"),
+    flag("--table", "after the run, print the table of all claims (table.txt)"),
+    option(
+        "--again N",
+        "retry a scenario up to N times if the host was too busy, or a watch broke (default 2)",
+        type=int,
+        default=2,
+    ),
+    option("--shard K/N", "run part K of N of the scenarios; `nodeproof merge` merges the parts"),
+    option(
+        "--storm MINUTES|FILE",
+        "run the storm: random faults for so many minutes, or those of a schedule.json or a run",
+    ),
+    repeatable("--storm-coverage RUN", "prefer what the storm of this run did not meet; repeatable"),
+    option("--storm-seed N", "seed of the storm's random faults", type=int, default=0),
+    option("--times FILE", "times.json to plan by, instead of earlier runs; must be the same for all shards"),
+    option(
+        "--notify COMMAND",
+        "command that gets begin, inject, heal and end of the run, one JSON object each on its stdin",
+    ),
+    flag("--shipped", "run the shipped scenarios when no path is given"),
+)
 
 
 def run_options(*names: str) -> tuple[Argument, ...]:
@@ -81,6 +92,6 @@ def describe() -> str:
     """Return the help of all options of runs."""
     usage = "nodeproof run [option...] [PATH...]"
     parser = argparse.ArgumentParser(usage=usage, add_help=False)
-    for option in RUN_OPTIONS:
-        parser.add_argument(*option.names, **option.how)
+    for argument in RUN_OPTIONS:
+        parser.add_argument(*argument.names, **argument.how)
     return f"{parser.format_help()}\npytest has more: python -m pytest --help"

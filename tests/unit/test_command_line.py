@@ -56,8 +56,7 @@ def test_options_of_runs_are_described_without_a_lab(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda command: command.name)
 def test_example_is_accepted(command: cli.Command) -> None:
-    words = [command.name, *shlex.split(command.example)]
-    arguments, rest = cli._parser().parse_known_args(words)
+    arguments, rest = cli._parser().parse_known_args(shlex.split(command.example))
     assert arguments.command == command.name
     assert command.passes_on or not rest
     parameters = signature(resolve_name(f"nodeproof.{command.place}")).parameters

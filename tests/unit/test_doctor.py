@@ -14,7 +14,7 @@ from nodeproof import capacity, doctor
 from nodeproof.artifacts import image
 from nodeproof.doctor import diagnose
 from nodeproof.labs.kinds import KINDS, LIBVIRT, PROCESS, VAGRANT
-from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding
+from nodeproof.labs.kinds.kind import MISSING, NOTE, OK, Finding, Kind
 from nodeproof.labs.kinds.libvirt import hypervisor
 from nodeproof.model.problem import Problem
 from nodeproof.root import TOOLS
@@ -95,44 +95,60 @@ def test_missing_program_is_named_with_its_install_command(tmp_path: Path, call:
     assert call("doctor", "--lab", PROCESS.name).status == 0, "the other lab was not requested"
 
 
-@pytest.mark.usefixtures("tell")
-def test_arm64_has_process_labs_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-
-    assert _about(LIBVIRT.name, "this machine is aarch64").state == MISSING
-    assert _about(VAGRANT.name, "this machine is aarch64").state == MISSING
-    assert _about(PROCESS.name, "aarch64 was not tried").state == NOTE
-    assert diagnose(PROCESS.name, 2).can_start
+Change = Callable[[Tell, pytest.MonkeyPatch], object]
+"""What a machine lacks."""
 
 
-@pytest.mark.usefixtures("tell")
-def test_missing_libvirt_module_is_named_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hypervisor, "find_spec", lambda _name: None)
+def refuses(program: str) -> Change:
+    return lambda tell, _patch: tell(program, "echo first; echo Operation not permitted >&2; exit 1")
 
-    finding = _about(LIBVIRT.name, "no libvirt for this Python")
 
-    assert finding.state == MISSING
-    assert finding.fix == "run `infra/setup.sh libvirt`"
+def is_arm64(_tell: Tell, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(platform, "machine", lambda: "aarch64")
+
+
+def has_8_gib(_tell: Tell, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(doctor, "_free_gib", lambda _place: 8.0)
+    capacity._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
+
+
+def has_no_libvirt_module(_tell: Tell, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hypervisor, "find_spec", lambda _name: None)
 
 
 @pytest.mark.parametrize(
-    ("program", "words", "mend"),
+    ("change", "kind", "words", "state", "mend"),
     [
-        ("unshare", "namespaces", "privileged container"),
-        ("ip", "bridges and veth pairs", "modprobe -a bridge veth"),
-        ("nft", "nftables with connection tracking", "modprobe -a nf_tables nf_conntrack"),
-        ("mount", "file systems in memory", "mount"),
-        ("mount", "overlays", "modprobe overlay"),
-        ("ip", "network cards for guests", "modprobe tun"),
+        (refuses("unshare"), LIBVIRT, "namespaces: Operation not permitted", MISSING, "privileged container"),
+        (refuses("ip"), LIBVIRT, "bridges and veth pairs: Operation", MISSING, "modprobe -a bridge veth"),
+        (refuses("nft"), LIBVIRT, "connection tracking: Operation", MISSING, "nf_tables nf_conntrack"),
+        (refuses("mount"), LIBVIRT, "file systems in memory: Operation", MISSING, "mount"),
+        (refuses("mount"), LIBVIRT, "overlays: Operation", MISSING, "modprobe overlay"),
+        (refuses("ip"), LIBVIRT, "network cards for guests: Operation", MISSING, "modprobe tun"),
+        (is_arm64, LIBVIRT, "this machine is aarch64", MISSING, "process lab"),
+        (is_arm64, VAGRANT, "this machine is aarch64", MISSING, "process lab"),
+        (is_arm64, PROCESS, "aarch64 was not tried", NOTE, "--components"),
+        (has_no_libvirt_module, LIBVIRT, "no libvirt for this Python", MISSING, "`infra/setup.sh libvirt`"),
+        # What is still to be built takes space, too.
+        (has_8_gib, PROCESS, "disk: 7 GiB", OK, ""),
+        (has_8_gib, LIBVIRT, "disk: ", MISSING, "free some space"),
+        (has_8_gib, PROCESS, "memory for 8 nodes", OK, ""),
+        (has_8_gib, LIBVIRT, "memory for 8 nodes", MISSING, "use fewer nodes"),
+        (lambda *_host: None, LIBVIRT, "memory for 8 nodes", OK, ""),
     ],
 )
-def test_kernel_refusal_has_its_message_and_a_fix(tell: Tell, program: str, words: str, mend: str) -> None:
-    tell(program, "echo first; echo Operation not permitted >&2; exit 1")
-
-    finding = _about(LIBVIRT.name, words)
-
-    assert finding.state == MISSING
-    assert "Operation not permitted" in finding.subject
+def test_finding_names_what_is_missing_and_a_fix(
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Change,
+    kind: Kind,
+    words: str,
+    state: str,
+    mend: str,
+) -> None:
+    change(tell, monkeypatch)
+    finding = _about(kind.name, words, 8)
+    assert finding.state == state
     assert mend in finding.fix
 
 
@@ -170,24 +186,6 @@ def test_too_few_inotify_instances_are_a_note(tmp_path: Path, monkeypatch: pytes
     assert "`sysctl -w fs.inotify.max_user_instances=1024`" in finding.fix
     assert diagnose(PROCESS.name, 31).can_start
     assert not [finding for finding in diagnose(LIBVIRT.name, 8).findings if "inotify" in finding.subject]
-
-
-@pytest.mark.usefixtures("tell")
-def test_required_memory_depends_on_kind_and_number_of_nodes() -> None:
-    assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
-    assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == OK
-    capacity._MEMORY_INFO.write_text("MemAvailable: 8388608 kB\n")
-    assert _about(PROCESS.name, "memory for 8 nodes", 8).state == OK
-    assert _about(LIBVIRT.name, "memory for 8 nodes", 8).state == MISSING
-    assert _about(LIBVIRT.name, "memory for 4 nodes", 4).state == OK
-
-
-@pytest.mark.usefixtures("tell")
-def test_required_disk_depends_on_what_is_still_to_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_free_gib", lambda _place: 8.0)
-
-    assert _about(PROCESS.name, "disk: 7 GiB").state == OK
-    assert _about(LIBVIRT.name, "disk: 12 GiB").state == MISSING
 
 
 def test_unusable_or_missing_kvm_device_is_only_a_note(tell: Tell) -> None:

@@ -102,86 +102,93 @@ TOPOLOGY = Topology((LARGE, SMALL))
 def test_run_has_the_nodes_of_its_topology() -> None:
     options = resolve(Options(LIBVIRT.name, topology=TOPOLOGY))
     assert (options.nodes, options.zones, options.spread, options.topology) == (2, 2, (1, 1), TOPOLOGY)
-
-
-def test_topology_excludes_a_number_of_nodes() -> None:
     with pytest.raises(Problem, match="topology file already sets"):
         resolve(Options(LIBVIRT.name, nodes=2, topology=TOPOLOGY))
 
 
-def run_lab(monkeypatch: pytest.MonkeyPatch, node: NodeInfo, kind: str, overrides: Overrides) -> Any:
-    """Run the lab `p-000001`; return its status."""
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the status of the running lab `p-000001`."""
+    node = NodeInfo("small", 0, "zone-a", True, "", "", "")
     status = SimpleNamespace(
-        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind=kind, overrides=overrides
+        profile="fast", kubernetes_version="v1.36.3", nodes=[node], kind="process", overrides=NO_OVERRIDES
     )
     monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
     monkeypatch.setattr(registry, "client", lambda _name: SimpleNamespace(status=lambda: status))
     return status
 
 
-def test_lab_with_another_topology_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = NodeInfo("big", 0, "zone-b", True, "", "", "", memory_mib=1280, cpus=2)
-    run_lab(monkeypatch, node, "libvirt", NO_OVERRIDES)
-    with pytest.raises(Problem, match="another topology: big") as caught:
-        resolve(Options("p-000001", topology=Topology((LARGE,))))
-    assert "nodeproof down --lab-name p-000001" in caught.value.next_step
+OWN, VERSIONS = parse(["A=true"], ["kubelet.maxPods=50"]), Overrides(node_versions=("v1.35.4",))
+OLDER = Topology((replace(SMALL, kubelet_version="v1.35.4"),), "v1.36.3")
+LARGER = Topology((replace(SMALL, shape=LARGE.shape),))
 
 
-def test_lab_with_other_versions_than_the_topology_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = NodeInfo("small", 0, "zone-a", True, "", "", "")
-    versions = Overrides(node_versions=("v1.35.4",))
-    status, small = run_lab(monkeypatch, node, "process", versions), replace(SMALL, kubelet_version="v1.35.4")
-    options = Options("p-000001", topology=Topology((small,), "v1.36.3"))
-    assert resolve(options).overrides == versions
-    status.overrides = NO_OVERRIDES
-    with pytest.raises(Problem, match=r"--node-versions v1\.35\.4 was given, lab p-000001 runs without"):
-        resolve(options)
+@pytest.mark.parametrize(
+    ("own", "options"), [(VERSIONS, {"topology": OLDER}), (OWN, {}), (OWN, {"overrides": OWN})]
+)
+def test_run_has_the_settings_of_its_lab(status: Any, own: Overrides, options: dict[str, Any]) -> None:
+    status.overrides = own
+    assert resolve(Options("p-000001", **options)).overrides == own
 
 
-def test_run_has_the_settings_of_its_lab_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    node, own = NodeInfo("node-1", 0, "zone-a", True, "", "", ""), parse(["A=true"], ["kubelet.maxPods=50"])
-    status = run_lab(monkeypatch, node, "process", own)
-    for given in (NO_OVERRIDES, own):
-        assert resolve(Options("p-000001", overrides=given)).overrides == own
-    with pytest.raises(Problem, match="--feature-gates A=false was given, lab p-000001 runs --feature-gates"):
-        resolve(Options("p-000001", overrides=parse(["A=false"], [])))
-    status.overrides = NO_OVERRIDES
-    with pytest.raises(Problem, match="lab p-000001 runs without"):
-        resolve(Options("p-000001", overrides=own))
+@pytest.mark.parametrize(
+    ("own", "options", "message"),
+    [
+        (OWN, {"overrides": parse(["A=false"], [])}, "--feature-gates A=false was given, .* runs --feature"),
+        (NO_OVERRIDES, {"overrides": OWN}, "lab p-000001 runs without"),
+        (
+            NO_OVERRIDES,
+            {"topology": OLDER},
+            r"--node-versions v1\.35\.4 was given, lab p-000001 runs without",
+        ),
+        (NO_OVERRIDES, {"topology": LARGER}, "topology: small .*`nodeproof down --lab-name p-000001` first"),
+        (NO_OVERRIDES, {"source": "/src"}, r"lab p-000001 has its executables \(--source\)"),
+    ],
+)
+def test_running_lab_refuses_other_settings(
+    status: Any, own: Overrides, options: dict[str, Any], message: str
+) -> None:
+    status.overrides = own
+    with pytest.raises(Problem, match=message):
+        resolve(Options("p-000001", **options))
 
 
-def test_run_has_version_and_name_of_its_checkout(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("status")
+@pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])
+def test_unknown_lab_is_quoted_as_given(lab: str) -> None:
+    with pytest.raises(Problem, match=f"unknown lab '{lab}' .* or a running lab \\(p-000001\\)"):
+        resolve(Options(lab))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout of v1.36.1."""
     folder = write_checkout(tmp_path / "kubernetes")
     commit(folder, "v1.36.1")
-    options = resolve(Options(LIBVIRT.name, profile="fast", source=str(folder)))
+    return folder
+
+
+def test_run_has_version_and_name_of_its_checkout(checkout: Path) -> None:
+    options = resolve(Options(LIBVIRT.name, profile="fast", source=str(checkout)))
     assert options.kubernetes_version == "v1.36.1"
     assert options.checkout is not None
     assert options.overrides.texts == (options.checkout.text,)
     assert options.profile_name != options.planned_name == "fast"
 
 
-def test_worker_has_the_checkout_of_its_run_though_it_changed(tmp_path: Path) -> None:
-    folder = write_checkout(tmp_path / "kubernetes")
-    commit(folder, "v1.36.1")
+def test_worker_has_the_checkout_of_its_run_though_it_changed(checkout: Path) -> None:
     options = {
         "claim": [], "feature_gates": [], "set": [], "node_versions": "", "upgrade_to": "", "profile": "",
-        "control_planes": 1, "kubernetes_version": "", "components": "build", "source": str(folder),
+        "control_planes": 1, "kubernetes_version": "", "components": "build", "source": str(checkout),
     }  # fmt: skip
     config = config_with(**options)
     begun = options_of(config)
     assert begun.checkout is not None
-    (folder / "pkg/limits/limits.go").write_text("package limits\n")
+    (checkout / "pkg/limits/limits.go").write_text("package limits\n")
     config.workerinput = {"workercount": 0, "nodeproof_checkout": asdict(begun.checkout)}
     assert options_of(config) == begun
     del config.workerinput
     assert options_of(config).checkout != begun.checkout
-
-
-def test_running_lab_with_a_checkout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_lab(monkeypatch, NodeInfo("small", 0, "zone-a", True, "", "", ""), "process", NO_OVERRIDES)
-    with pytest.raises(Problem, match="lab p-000001 has its executables") as caught:
-        resolve(Options("p-000001", source="/src"))
-    assert caught.value.where == "--source"
 
 
 @pytest.mark.parametrize(
@@ -199,13 +206,6 @@ def test_own_cluster_has_its_own_settings(options: Options, workers: int, option
     with pytest.raises(Problem, match=f"has its own: .*{option}") as refused:
         resolve(replace(options, cluster="cluster.yaml"), workers)
     assert refused.value.where == "--cluster"
-
-
-@pytest.mark.parametrize("lab", ["/some/path", "p-000000/zone", "vmware", "p-000000/"])
-def test_unknown_lab_is_quoted_as_given(monkeypatch: pytest.MonkeyPatch, lab: str) -> None:
-    monkeypatch.setattr(registry, "running", lambda: ["p-000001"])
-    with pytest.raises(Problem, match=f"unknown lab '{lab}' .* or a running lab \\(p-000001\\)"):
-        resolve(Options(lab))
 
 
 # Capacity of a machine for labs
@@ -227,38 +227,33 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return become
 
 
+THREE = [DEFAULT_SHAPE] * 3
+
+
 @pytest.mark.parametrize(
-    ("kind", "cores", "gib", "labs"),
+    ("kind", "shapes", "cores", "gib", "labs"),
     [
-        (PROCESS, 2, 24, 3),
-        (PROCESS, 8, 24, 12),
-        (PROCESS, 8, 2, 2),
-        (PROCESS, 1, 24, 1),
-        (PROCESS, 2, 0, 1),
-        (LIBVIRT, 2, 24, 2),
-        (LIBVIRT, 16, 24, 4),
+        (PROCESS, THREE, 2, 24, 3),
+        (PROCESS, THREE, 8, 24, 12),
+        (PROCESS, THREE, 8, 2, 2),
+        (PROCESS, THREE, 1, 24, 1),
+        (PROCESS, THREE, 2, 0, 1),
+        (LIBVIRT, THREE, 2, 24, 2),
+        (LIBVIRT, THREE, 16, 24, 4),
+        (LIBVIRT, [DEFAULT_SHAPE, DEFAULT_SHAPE], 8, 32, 8),
+        (LIBVIRT, [Shape(memory_mib=1280), DEFAULT_SHAPE], 8, 32, 8),
+        (LIBVIRT, [Shape(memory_mib=6144), DEFAULT_SHAPE], 8, 32, 3),
+        (LIBVIRT, [Shape(cpus=2), Shape(cpus=2)], 8, 32, 4),
     ],
 )
-def test_labs_are_limited_by_the_machine(host: Host, kind: Kind, cores: int, gib: int, labs: int) -> None:
+def test_labs_are_limited_by_the_machine(
+    host: Host, kind: Kind, shapes: list[Shape], cores: int, gib: int, labs: int
+) -> None:
     host(cores, gib)
-    at_once, reason = capacity.max_labs(kind, [DEFAULT_SHAPE] * 3)
+    at_once, reason = capacity.max_labs(kind, shapes)
     assert at_once == labs
     assert f"{cores} cores" in reason
     assert f"{gib:.1f} GiB of memory" in reason
-
-
-@pytest.mark.parametrize(
-    ("shapes", "labs"),
-    [
-        ([DEFAULT_SHAPE, DEFAULT_SHAPE], 8),
-        ([Shape(memory_mib=1280), DEFAULT_SHAPE], 8),
-        ([Shape(memory_mib=6144), DEFAULT_SHAPE], 3),
-        ([Shape(cpus=2), Shape(cpus=2)], 4),
-    ],
-)
-def test_parallel_labs_are_counted_by_machine_shapes(host: Host, shapes: list[Shape], labs: int) -> None:
-    host(8, 32)
-    assert capacity.max_labs(LIBVIRT, shapes)[0] == labs
 
 
 @pytest.mark.parametrize(("cores", "gib", "nodes", "zones"), [(2, 24, 3, 6), (4, 2, 3, 4), (64, 99, 3, 33)])

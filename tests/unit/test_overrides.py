@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -168,19 +167,17 @@ def test_field_of_the_user_replaces_that_of_the_profile_but_not_of_a_node() -> N
     assert (fields["nodeLeaseDurationSeconds"], fields["maxPods"]) == (20, 3)
 
 
-def _etcd(overrides: Overrides) -> Any:
-    return control_plane.etcd(spec(overrides), Path("/data"))
-
-
-def _kubelet(overrides: Overrides) -> Any:
-    return kubelet_configuration(spec(overrides), NODE, Path("/etc/kubernetes"), {})
-
-
-@pytest.mark.parametrize(("setting", "configure"), [("etcd.data-dir=/", _etcd), ("kubelet.port=1", _kubelet)])
-def test_own_setting_of_the_lab_is_refused(setting: str, configure: Callable[[Overrides], Any]) -> None:
+@pytest.mark.parametrize(
+    ("setting", "configure"),
+    [
+        ("etcd.data-dir=/", lambda lab: control_plane.etcd(lab, Path("/data"))),
+        ("kubelet.port=1", lambda lab: kubelet_configuration(lab, NODE, Path("/etc/kubernetes"), {})),
+    ],
+)
+def test_own_setting_of_the_lab_is_refused(setting: str, configure: Callable[[LabSpec], object]) -> None:
     component, name = setting.partition("=")[0].split(".")
     with pytest.raises(Problem, match=f"a lab sets {name} of {component} itself"):
-        configure(parse([], [setting]))
+        configure(spec(parse([], [setting])))
 
 
 def test_settings_are_listed_with_those_of_the_lab() -> None:

@@ -118,7 +118,7 @@ import signal, sys
 
 def test_it():
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert not {"nodeproof.session.run", "nodeproof.session.hooks"} & set(sys.modules)
+    assert not {"nodeproof.session.run", "nodeproof.session.scenario_run"} & set(sys.modules)
 """
 SCENARIO = """
 import signal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 from nodeproof import catalogue, proc
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.client import registry
-from nodeproof.labs.client.handle import InUse, LabHandle, Leases
+from nodeproof.labs.client.handle import InUse, Leases
 from nodeproof.model import plan
 from nodeproof.model.overrides import parse
 from nodeproof.model.plan import ScenarioEstimate, Size, WorkerPlan, pack
@@ -33,6 +32,7 @@ from nodeproof.session.options import Options
 from nodeproof.session.planning import ENDED, START, DurationRecorder, PlanScheduling
 from nodeproof.session.sharing import Retries, Retry, SharedLab, StartupLock, Throttle, allow, remove_locks
 from tests.documented import TOP
+from tests.fakes import fake_lab
 from tests.unit.sample_checks import CLAIM
 from tests.waiting import eventually, pause, throughout
 
@@ -192,15 +192,6 @@ def test_shipped_durations_are_of_existing_scenarios() -> None:
         assert f"def {name.partition('[')[0]}(" in text, scenario
 
 
-def report(nodeid: str, when: Any, took_s: float, by: str, outcome: Any, ended: bool) -> pytest.TestReport:
-    properties = [(ENDED, True)] if ended and when == "teardown" else []
-    record = pytest.TestReport(
-        nodeid, (nodeid, 0, nodeid), {}, outcome, None, when, duration=took_s, user_properties=properties
-    )
-    record.worker_id = by  # type: ignore[attr-defined]
-    return record
-
-
 WHOLE = (("setup", 12.0), ("call", 20.0), ("teardown", 2.0))
 
 
@@ -208,13 +199,18 @@ def reported(
     recorder: DurationRecorder,
     nodeid: str,
     worker: str,
-    phases: Sequence[tuple[str, float]] = WHOLE,
-    outcome: str = "passed",
+    phases: Sequence[tuple[Any, float]] = WHOLE,
+    outcome: Any = "passed",
     ended: bool = True,
 ) -> None:
+    """Report the phases (name and duration) of a test of a worker."""
     for when, duration_s in phases:
-        of_it = outcome if when == "call" else "passed"
-        recorder.pytest_runtest_logreport(report(nodeid, when, duration_s, worker, of_it, ended))
+        report = pytest.TestReport(
+            nodeid, (nodeid, 0, nodeid), {}, outcome if when == "call" else "passed", None, when,
+            duration=duration_s, user_properties=[(ENDED, True)] if ended and when == "teardown" else [],
+        )  # fmt: skip
+        report.worker_id = worker  # type: ignore[attr-defined]
+        recorder.pytest_runtest_logreport(report)
 
 
 def test_lab_start_is_measured_with_the_first_scenario_of_a_worker() -> None:
@@ -301,16 +297,13 @@ def test_it(number):
 """
 
 
-def ran(cwd: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
-
-
 def slots_ran(cwd: Path, kills: set[int]) -> tuple[int, list[list[str]]]:
     """Return the exit status, and for each of six tests the workers that ran it."""
     (cwd / "conftest.py").write_text(SLOTS)
     (cwd / "test_it.py").write_text(f"KILLS = {kills or ()}\n{TESTS}")
-    process = ran(cwd, sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider")
-    return process.returncode, [(cwd / f"{number}.ran").read_text().split() for number in range(6)]
+    argv = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    status = proc.run(argv, timeout_s=RUN_TIMEOUT_S, cwd=cwd, check=False).status
+    return status, [(cwd / f"{number}.ran").read_text().split() for number in range(6)]
 
 
 def test_planned_group_runs_on_one_worker_and_unplanned_tests_run_too(tmp_path: Path) -> None:
@@ -327,21 +320,17 @@ def test_group_of_a_dead_worker_continues_after_the_fatal_test(kills: set[int], 
     assert [len(names) for names in workers] == [1] * 6
 
 
-def planned(cwd: Path, workers: int) -> subprocess.CompletedProcess[str]:
-    return ran(cwd, str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", str(workers))
-
-
 def test_plan_of_the_shipped_scenarios_starts_nothing(tmp_path: Path) -> None:
-    process = planned(tmp_path, 3)
-    assert process.returncode == 0, process.stderr
-    workers = [line for line in process.stdout.splitlines() if line.startswith("worker ")]
+    argv = [str(Path(sys.executable).with_name("nodeproof")), "plan", "-n", "3"]
+    output = proc.run(argv, timeout_s=RUN_TIMEOUT_S, cwd=tmp_path).stdout
+    workers = [line for line in output.splitlines() if line.startswith("worker ")]
     assert len(workers) == 3
     assert any("zone of a process lab, profile fast, 3 nodes in each, zones: " in line for line in workers)
     assert any("in a process lab, profile fast, 29 nodes, zones: 27 + 2" in line for line in workers)
     assert sum("the critical path" in line for line in workers) == 1
-    assert process.stdout.count("test_pods_of_partitioned_node_are_evicted_after_toleration") == 1
+    assert output.count("test_pods_of_partitioned_node_are_evicted_after_toleration") == 1
     # On any machine: most are planned by shipped durations.
-    assert process.stdout.count("(measured)") > 50
+    assert output.count("(measured)") > 50
     assert list(tmp_path.iterdir()) == []
 
 
@@ -367,28 +356,28 @@ class Worker:
         self.shutting_down = True
 
 
-def schedule_by(groups: Mapping[str, str], hook: object = None) -> PlanScheduling:
+def schedule_by(groups: Mapping[str, str]) -> PlanScheduling:
     """Return the scheduling of two workers."""
-    config = SimpleNamespace(getvalue=lambda _name: ["popen", "popen"], hook=hook, option=SimpleNamespace())
+    config = SimpleNamespace(getvalue=lambda _name: ["popen", "popen"], option=SimpleNamespace())
     return PlanScheduling(cast(pytest.Config, config), lambda: groups)
 
 
-def collect(scheduling: PlanScheduling, *workers: Worker) -> None:
+def collect(scheduling: PlanScheduling, tests: Sequence[str], *workers: Worker) -> None:
     for worker in workers:
         scheduling.add_node(worker)
-        scheduling.add_node_collection(worker, list(NAMES))
+        scheduling.add_node_collection(worker, tests)
 
 
 def test_worker_death_before_scheduling_ends_no_other() -> None:
     scheduling = schedule_by({})
     early, late, replaced = Worker("gw0"), Worker("gw1"), Worker("gw2")
-    collect(scheduling, early)
+    collect(scheduling, NAMES, early)
     scheduling.add_node(late)
     assert scheduling.remove_node(late) is None
     assert not early.shutting_down
     with pytest.raises(KeyError):
         scheduling.remove_node(Worker("unregistered"))
-    collect(scheduling, replaced)
+    collect(scheduling, NAMES, replaced)
     scheduling.schedule()
     for worker in (early, replaced):
         for index in list(worker.indices):
@@ -396,27 +385,11 @@ def test_worker_death_before_scheduling_ends_no_other() -> None:
     assert sorted([*early.indices, *replaced.indices]) == [0, 1, 2]
 
 
-def test_different_collections_fail_the_run_and_run_nothing() -> None:
-    reports: list[pytest.CollectReport] = []
-    hook = SimpleNamespace(pytest_collectreport=lambda report: reports.append(report))
-    scheduling = schedule_by({}, hook)
-    first, second = Worker("gw0"), Worker("gw1")
-    collect(scheduling, first)
-    scheduling.add_node(second)
-    scheduling.add_node_collection(second, NAMES[1:])
-    scheduling.schedule()
-    assert [(report.nodeid, report.outcome) for report in reports] == [("gw1", "failed")]
-    assert not first.indices + second.indices
-    assert scheduling.tests_finished
-
-
 def test_first_idle_worker_takes_movable_tests() -> None:
     tests = ["long", "short", *(f"moves {number}" for number in range(6))]
     scheduling = schedule_by({"long": "worker 1", "short": "worker 2"})
     slow, fast = Worker("gw0"), Worker("gw1")
-    for worker in (slow, fast):
-        scheduling.add_node(worker)
-        scheduling.add_node_collection(worker, tests)
+    collect(scheduling, tests, slow, fast)
     scheduling.schedule()
     completed = 0
     while completed < len(fast.indices):
@@ -627,37 +600,28 @@ def test_turn_is_reached_when_no_live_worker_is_in_an_earlier_one(tmp_path: Path
 ZONES = ("zone-a", "zone-b")
 
 
-@dataclass
-class Started:
-    """A lab as a worker sees it: its folder and its locks are real."""
+def started(folder: Path) -> Any:
+    """Return a lab as a worker sees it; its folder and its locks are real."""
+    leases, calls = Leases(folder), list[str]()
 
-    folder: Path
-    calls: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.leases = Leases(self.folder)
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
-
-    def lease(self) -> bool:
-        return self.leases.take_zone(ZONES)[1]
-
-    def measure_watch_latency_s(self) -> float:
-        self.calls.append("measured")
+    def measure() -> float:
+        calls.append("measured")
         return 0.03
 
-    def copy_logs(self, into: Path) -> None:
-        self.calls.append(f"logs to {into.name}")
+    def close() -> None:
+        leases.close()
+        calls.append("closed")
 
-    def close(self) -> None:
-        self.leases.close()
-        self.calls.append("closed")
+    def down() -> None:
+        close()
+        calls.append("down")
 
-    def down(self) -> None:
-        self.close()
-        self.calls.append("down")
+    parts: Mapping[str, object] = {
+        "name": folder.name, "folder": folder, "calls": calls, "leases": leases, "close": close, "down": down,
+        "lease": lambda: leases.take_zone(ZONES)[1], "measure_watch_latency_s": measure,
+        "copy_logs": lambda into: calls.append(f"logs to {into.name}"),
+    }  # fmt: skip
+    return fake_lab(parts)
 
 
 @dataclass
@@ -670,21 +634,20 @@ class Run:
     def shared(self) -> SharedLab:
         return SharedLab(self.folder / "labs", self._start)
 
-    def lease(self) -> tuple[Started, bool]:
-        lab, had = self.shared().lease_zone()
-        return cast(Started, lab), had
+    def lease(self) -> tuple[Any, bool]:
+        return self.shared().lease_zone()
 
-    def _start(self) -> LabHandle:
+    def _start(self) -> Any:
         name = f"p-{len(self.started):06d}"
         (self.folder / name).mkdir()
         self.started.append(name)
         return self.attach(name)
 
-    def attach(self, name: str, hold: bool = False) -> LabHandle:
+    def attach(self, name: str, hold: bool = False) -> Any:
         if name not in self.started or not (self.folder / name).exists():
             raise Problem(f"no lab {name!r}", "test", "start one")
         assert hold or name == self.started[-1]
-        return cast(LabHandle, Started(self.folder / name))
+        return started(self.folder / name)
 
 
 @pytest.fixture
@@ -722,13 +685,13 @@ def test_distrusted_lab_is_replaced_for_the_next_worker(run: Run) -> None:
 def test_last_worker_keeps_the_logs_and_ends_the_lab(run: Run) -> None:
     (first, _), (second, _) = run.lease(), run.lease()
     for lab in (first, second):
-        run.shared().give_back(cast(LabHandle, lab))
+        run.shared().give_back(lab)
     assert (first.calls, second.calls) == (["closed"], ["logs to labs", "closed", "down"])
 
 
 def test_watch_latency_of_a_shared_lab_is_measured_once(run: Run) -> None:
     zones = [run.lease()[0] for _ in ZONES]
-    assert [run.shared().watch_latency_s(cast(LabHandle, zone)) for zone in zones] == [0.03] * len(ZONES)
+    assert [run.shared().watch_latency_s(zone) for zone in zones] == [0.03] * len(ZONES)
     assert [zone.calls for zone in zones] == [["measured"], []]
     remove_locks(run.folder / "labs")
     assert list((run.folder / "labs").iterdir()) == []

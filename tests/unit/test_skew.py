@@ -13,14 +13,14 @@ from nodeproof.artifacts.components import HOLLOW, ROLES, check_skew, check_upgr
 from nodeproof.checks.judge import judge, kubelet_version
 from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.client.starting import Entry as NodeEntry
-from nodeproof.labs.client.starting import Topology, check_versions, read_topology
-from nodeproof.labs.kinds import LIBVIRT, PROCESS, VAGRANT
+from nodeproof.labs.client.starting import Topology, read_topology
+from nodeproof.labs.kinds import PROCESS, VAGRANT
 from nodeproof.model import window as windows
 from nodeproof.model.claim import ReportedBug, Subject
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Check
-from nodeproof.model.overrides import NO_OVERRIDES, Overrides, suffix
+from nodeproof.model.overrides import NO_OVERRIDES, Overrides
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import conforms
 from nodeproof.report import digest, rundir, tables
@@ -68,14 +68,6 @@ def test_other_kubelets_are_refused_with_the_rule(version: str, relation: str) -
     with pytest.raises(Problem, match=f"kubelet {version} {relation} kube-apiserver v1.37.2") as caught:
         check_skew("v1.37.2", ("v1.37.2", version))
     assert "the version skew policy allows kubelets of 1.34 to 1.37" in str(caught.value)
-
-
-def test_machines_of_vagrant_have_no_other_versions() -> None:
-    for kind in (PROCESS, LIBVIRT):
-        check_versions(kind, "v1.37.2", SKEWED)
-    check_versions(VAGRANT, "v1.37.2", NO_OVERRIDES)
-    with pytest.raises(Problem, match="versions of a vagrant lab's nodes cannot be set"):
-        check_versions(VAGRANT, "v1.37.2", SKEWED)
 
 
 def test_topology_names_versions(tmp_path: Path) -> None:
@@ -129,18 +121,19 @@ def test_nodes_get_the_versions_in_turn() -> None:
     assert {same.guest_of(node)["disk"] for node in same.nodes} == {"/own/disk"}
 
 
-def test_runs_with_skew_are_told_apart() -> None:
-    assert SKEWED.texts == ("--node-versions v1.36.3,v1.37.2",)
-    assert suffix(SKEWED.texts) != suffix(NO_OVERRIDES.texts)
-
-
-def test_row_and_table_name_the_other_kubelets() -> None:
-    skewed = replace(configuration(), node_versions={"node-1": "v1.34.0"})
-    verdict = conforms("it came", None)
-    row = rundir.row(claim("a.b"), "s.py::test_it", verdict, skewed)
-    assert row["node_versions"] == {"node-1": "v1.34.0"}
-    assert "judged with kubelets node-1 v1.34.0" in tables.render(digest_of([row]), "report", {})
-    assert "node_versions" not in rundir.row(claim("a.b"), "s.py::test_it", verdict, configuration())
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("node_versions", {"node-1": "v1.34.0"}, "judged with kubelets node-1 v1.34.0"),
+        ("upgraded_to", "v1.37.2", "judged with an upgrade to v1.37.2"),
+    ],
+)
+def test_row_and_table_name_other_versions(field: str, value: Any, words: str) -> None:
+    verdict, changed = conforms("it came", None), {field: value}
+    row = rundir.row(claim("a.b"), "s.py::test_it", verdict, replace(configuration(), **changed))
+    assert (row["kubernetes_version"], row[field]) == (configuration().kubernetes_version, value)
+    assert words in tables.render(digest_of([row]), "report", {})
+    assert field not in rundir.row(claim("a.b"), "s.py::test_it", verdict, configuration())
 
 
 def test_kubelet_constant_is_that_of_the_kubelet() -> None:
@@ -176,14 +169,6 @@ def test_upgrade_needs_a_version_or_a_folder(tmp_path: Path) -> None:
         check_upgrade("v1.36.3", str(tmp_path), ())
     executable(tmp_path / "kube-apiserver", "echo Kubernetes v1.37.2")
     check_upgrade("v1.36.3", str(tmp_path), ())
-
-
-def test_row_table_and_settings_name_the_upgrade() -> None:
-    upgraded = replace(configuration(), kubernetes_version="v1.36.3", upgraded_to="v1.37.2")
-    row = rundir.row(claim("a.b"), "s.py::test_it", conforms("it came", None), upgraded)
-    assert (row["kubernetes_version"], row["upgraded_to"]) == ("v1.36.3", "v1.37.2")
-    assert "judged with an upgrade to v1.37.2" in tables.render(digest_of([row]), "report", {})
-    assert replace(NO_OVERRIDES, upgrade_to="v1.37.2").texts == ("--upgrade-to v1.37.2",)
 
 
 def test_version_of_an_upgrade_is_read_from_the_recording() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -65,8 +65,7 @@ def render(claims: Mapping[str, Claim], scenarios: Sequence[Coverage], columns: 
         for claim in claims.values()
     ]
     statuses = Counter(claim.status for claim in claims.values()).most_common()
-    counts = ", ".join(f"{count} {status}" for status, count in statuses)
-    totals = f"{len(claims)} claims: {counts}"
+    totals = f"{len(claims)} claims: {', '.join(f'{count} {status}' for status, count in statuses)}"
     return "\n".join([*aligned([head, *rows]), "", totals, "", *aligned(_page_counts(claims.values()))])
 
 
@@ -81,15 +80,13 @@ def cell(claim: Claim, column: Column, scenarios: Iterable[Coverage]) -> str:
 
 
 def _page_counts(claims: Iterable[Claim]) -> list[list[str]]:
-    all_claims: Counter[tuple[str, int]] = Counter()
-    judged: Counter[tuple[str, int]] = Counter()
+    statuses: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for claim in claims:
         for version in claim.page_versions:
-            page = (claim.document, int(version.rpartition(".")[2]))
-            all_claims[page] += 1
-            judged[page] += claim.status == JUDGED
+            statuses[claim.document, int(version.rpartition(".")[2])][claim.status] += 1
     rows = [
-        [page[0], f"v1.{page[1]}", str(all_claims[page]), str(judged[page])] for page in sorted(all_claims)
+        [document, f"v1.{minor}", str(counts.total()), str(counts[JUDGED])]
+        for (document, minor), counts in sorted(statuses.items())
     ]
     return [["document", "page", "claims", "judged"], *rows]
 
@@ -101,12 +98,8 @@ def _collect(paths: Sequence[str]) -> _Collection:
         status = pytest.main(arguments, plugins=[collection])
     if status != pytest.ExitCode.OK:
         last_line = next((line for line in reversed(output.getvalue().splitlines()) if line), "")
-        raise Problem(
-            "the scenarios cannot be collected",
-            ", ".join(paths) or "shipped",
-            "correct the error below",
-            last_line,
-        )
+        where = ", ".join(paths) or "shipped"
+        raise Problem("the scenarios cannot be collected", where, "correct the error below", last_line)
     return collection
 
 

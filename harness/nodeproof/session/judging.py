@@ -13,7 +13,7 @@ import pytest
 import nodeproof
 from nodeproof import catalogue
 from nodeproof.checks.judge import abort_of, judge, unexpected_exit
-from nodeproof.model.claim import Claim, ReportedBug
+from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import PROBED, History
 from nodeproof.model.judgment import Check, Judgment
@@ -56,8 +56,7 @@ class Judge:
             Problem: The scenario's marker does not declare the claim.
         """
         if claim not in self.declared:
-            declared = ", ".join(self.declared)
-            message = f"claim {claim} is not declared in @claims ({declared})"
+            message = f"claim {claim} is not declared in @claims ({', '.join(self.declared)})"
             raise Problem(message, self.nodeid, f'add it to @claims, or use the fixture claim("{claim}")')
         self.judgments.append(Judgment(claim, check))
 
@@ -67,18 +66,10 @@ class Judge:
         Raises:
             Problem: The claim has no window.
         """
-        window = self.shipped_window(claim)
-        if window is None:
+        shipped = self.claims.get(claim)
+        if shipped is None or shipped.window is None:
             raise Problem(f"claim {claim} has no window", self.nodeid, "add `window` to its YAML")
-        return window
-
-    def shipped_window(self, claim: str) -> WindowSpec | None:
-        """Return the window in the claim's YAML, if it has one."""
-        return self.claims[claim].window if claim in self.claims else None
-
-    def reported_bug(self, claim: str) -> ReportedBug | None:
-        """Return the known bug in the claim's YAML, if it has one."""
-        return self.claims[claim].reported if claim in self.claims else None
+        return shipped.window
 
 
 @dataclass(frozen=True)
@@ -119,19 +110,14 @@ def close(
         for judgment in judgments
     )
     complete = set() if broken else {judgment.claim for judgment in judgments}
-    reason = (
-        f"the scenario broke off: {broken}"
-        if broken
-        else "the scenario declares the claim and never judged it"
-    )
-    code = code_of(history)
-    is_loaded = longest_stall_s(history) > configuration.slack_limit_s or broken.startswith(
-        HostTooLoaded.__name__
-    )
-    if broken and code == "gap" and is_loaded:
-        code = "host-too-loaded"
-    if broken.startswith(NotPermitted.__name__):
-        code = "not-injected"
+    reason, code = "the scenario declares the claim and never judged it", code_of(history)
+    if broken:
+        reason = f"the scenario broke off: {broken}"
+        has_stalled = longest_stall_s(history) > configuration.slack_limit_s
+        if code == "gap" and (has_stalled or broken.startswith(HostTooLoaded.__name__)):
+            code = "host-too-loaded"
+        if broken.startswith(NotPermitted.__name__):
+            code = "not-injected"
     unjudged = tuple((claim.id, unproven(code, reason)) for claim in declared if claim.id not in complete)
     return JudgedScenario(judged, unjudged)
 

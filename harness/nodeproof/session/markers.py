@@ -24,7 +24,23 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code
 from nodeproof.safety.guard import MAX_LOST
 
+if TYPE_CHECKING:
+    from nodeproof.faults import Fault
+    from nodeproof.session.options import Options
+
 CLAIM_FIXTURE = "claim"
+FaultFactory = Callable[[str], "Fault"]
+"""Makes a new fault for a node."""
+_COMMON_KEYS = ("fault", "id", "node")
+"""The keys in the data of every fault."""
+_ACTING = ("actions", "probes", "sources")
+"""The modules of words that change a cluster, or read more of it than its API shows."""
+SKEWED_AREAS = frozenset(
+    {"eviction", "graceful-shutdown", "heartbeat", "priority-shutdown", "swap", "taints"}
+)
+"""The areas of claims about what kubelet and control plane do together; a claim's id begins with its area."""
+IS_MARKED = pytest.StashKey[bool]()
+"""Whether the source of a test has the marker `claims`: collection adds it to other scenarios."""
 
 
 def claim_ids(scenario: Callable[..., object]) -> tuple[str, ...]:
@@ -35,36 +51,37 @@ def claim_ids(scenario: Callable[..., object]) -> tuple[str, ...]:
     Raises:
         Problem: An id is not a string literal.
     """
-    path = _file_of(scenario)
-    calls = (node for node in _nodes(scenario) if isinstance(node, ast.Call) and _is_claim_call(node))
-    return tuple(dict.fromkeys(_id_in(call, path) for call in calls))
-
-
-def names_used(scenario: Callable[..., object]) -> Iterator[str]:
-    """Yield the names that a scenario reads or sets, some of them repeatedly."""
-    return _names(_nodes(scenario))
-
-
-def attributes_used(scenario: Callable[..., object], module: str) -> Iterator[str]:
-    """Yield the names that a scenario uses of a module, as `swap` in `faults.swap`."""
+    ids: list[str] = []
     for node in _nodes(scenario):
         match node:
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == module:
-                yield attribute
+            case ast.Call(func=ast.Name(id="claim"), args=[ast.Constant(value=str(claim))], keywords=[]):
+                ids.append(claim)
+            case ast.Call(func=ast.Name(id="claim"), lineno=line):
+                where = f"{_file_of(scenario)}:{line}"
+                raise Problem(
+                    "the id of a claim must be a string literal", where, 'write claim("page.sentence")'
+                )
+    return tuple(dict.fromkeys(ids))
 
 
-def _is_claim_call(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == CLAIM_FIXTURE
+def _words_used(item: pytest.Item) -> Iterator[tuple[str, object]]:
+    """Yield what a scenario uses, by its name in the source: `swap`, or `faults.swap` of a module."""
+    if isinstance(item, pytest.Function):
+        names = inspect.unwrap(item.function).__globals__
+        for node in _nodes(item.function):
+            name, word = _resolve(node, names)
+            if name:
+                yield name, word
 
 
-def _id_in(call: ast.Call, path: Path) -> str:
-    """Return the id in a call of the fixture `claim`. Raises Problem."""
-    match call:
-        case ast.Call(args=[ast.Constant(value=str(claim))], keywords=[]):
-            return claim
-    raise Problem(
-        "the id of a claim must be a string literal", f"{path}:{call.lineno}", 'write claim("page.sentence")'
-    )
+def _resolve(node: ast.AST, names: Mapping[str, object]) -> tuple[str, object]:
+    """Return the name that a node is, and its object, by the global names of its file; else an empty name."""
+    match node:
+        case ast.Name(id=name):
+            return name, names.get(name)
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in ("faults", *_ACTING):
+            return f"{module}.{name}", getattr(names.get(module), name, None)
+    return "", None
 
 
 @cache
@@ -79,12 +96,8 @@ def _nodes(scenario: Callable[..., object]) -> Sequence[ast.AST]:
             visited.add(name)
             inner = list(ast.walk(functions[name]))
             nodes += inner
-            pending += _names(inner)
+            pending += [node.id for node in inner if isinstance(node, ast.Name)]
     return nodes
-
-
-def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    return (node.id for node in nodes if isinstance(node, ast.Name))
 
 
 @cache
@@ -98,31 +111,10 @@ def _file_of(scenario: Callable[..., object]) -> Path:
     return Path(inspect.getfile(inspect.unwrap(scenario)))
 
 
-if TYPE_CHECKING:
-    from nodeproof.faults import Fault
-    from nodeproof.session.options import Options
-
-FaultFactory = Callable[[str], "Fault"]
-"""Makes a new fault for a node."""
-_COMMON_KEYS = ("fault", "id", "node")
-"""The keys in the data of every fault."""
-_ACTING_NAMES = ("actions", "probes", "sources")
-_ACTING = tuple(f"nodeproof.{name}" for name in _ACTING_NAMES)
-"""The modules of words that change a cluster, or read more of it than its API shows."""
-SKEWED_AREAS = frozenset(
-    {"eviction", "graceful-shutdown", "heartbeat", "priority-shutdown", "swap", "taints"}
-)
-"""The areas of claims about what kubelet and control plane do together; a claim's id begins with its area."""
-
-
 def declared(item: pytest.Item) -> tuple[str, ...]:
     """Return the claims that a scenario declares."""
     marker = item.get_closest_marker("claims")
     return tuple(str(claim) for claim in marker.args) if marker else ()
-
-
-IS_MARKED = pytest.StashKey[bool]()
-"""Whether the source of a test has the marker `claims`: collection adds it to other scenarios."""
 
 
 def warn_of_deprecated(item: pytest.Item) -> None:
@@ -142,11 +134,7 @@ def warn_of_deprecated(item: pytest.Item) -> None:
 def fault_names(item: pytest.Item) -> tuple[str, ...]:
     """Return the fault constructors (`nodeproof.scenario`) in a scenario's source and in its `@standing`."""
     makers: list[object] = [mark.args[0] for mark in item.iter_markers("standing")]
-    if isinstance(item, pytest.Function):
-        words = inspect.unwrap(item.function).__globals__
-        makers += map(words.get, names_used(item.function))
-        faults = words.get("faults")
-        makers += [getattr(faults, name, None) for name in attributes_used(item.function, "faults")]
+    makers += [word for _name, word in _words_used(item)]
     return tuple(sorted({word_of(maker) for maker in makers} - {""}))
 
 
@@ -167,11 +155,6 @@ def word_of(constructor: object) -> str:
     if inspect.isfunction(constructor):
         return constructor.__name__ if constructor.__module__ == faults.__name__ else ""
     return next((fault.word for fault in FAULTS.values() if fault is constructor), "")
-
-
-def is_quick(item: pytest.Item) -> bool:
-    """Return whether a scenario waits for no fault. If these run last, all workers finish together."""
-    return not needs(item).faulted
 
 
 def needs(item: pytest.Item) -> Needs:
@@ -264,9 +247,7 @@ def why_unprovable(item: pytest.Item, options: Options) -> tuple[Code, str] | No
 
 def _lacks_size(needs: Needs, options: Options) -> str:
     """Return what the lab of these options lacks in nodes and zones, or an empty string."""
-    from nodeproof.labs.kinds import kind_named
-
-    lab, most_nodes = size(needs, options), kind_named(options.kind).limits.nodes
+    lab, most_nodes = size(needs, options), options.lab_kind.limits.nodes
     if options.zone and needs.is_alone:
         return "it needs a lab to itself: leave the zone out, and -n"
     if lab.nodes > most_nodes:
@@ -285,9 +266,7 @@ def _lacks_size(needs: Needs, options: Options) -> str:
 
 def _lacks(item: pytest.Item, options: Options) -> str:
     """Return what a lab of this kind and these options lacks for a scenario, or an empty string."""
-    from nodeproof.labs.kinds import kind_named
-
-    kind = kind_named(options.kind)
+    kind = options.lab_kind
     missing = lacks_features(item, kind.features)
     if missing:
         if kind.is_attached:
@@ -327,42 +306,28 @@ def _refused_by_owner(item: pytest.Item, only_faults: Mapping[str, Set[str]] | N
 
 def _arguments_of_faults(scenario: Callable[..., object]) -> Iterator[tuple[str, str]]:
     """Yield the words of faults that a scenario uses, each with an argument after the first one."""
-    words = inspect.unwrap(scenario).__globals__
-    for node in _nodes(scenario):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="faults"), attr=name)):
-                maker = getattr(words.get("faults"), name, None)
-            case ast.Call(func=ast.Name(id=name)):
-                maker = words.get(name)
-            case _:
-                continue
-        if callable(maker) and word_of(maker):
-            names = [*inspect.signature(maker).parameters][1 : len(node.args)]
-            for argument in [*names, *(keyword.arg for keyword in node.keywords)]:
-                yield word_of(maker), str(argument)
+    names = inspect.unwrap(scenario).__globals__
+    for call in (node for node in _nodes(scenario) if isinstance(node, ast.Call)):
+        _name, maker = _resolve(call.func, names)
+        if callable(maker) and (word := word_of(maker)):
+            arguments = [*inspect.signature(maker).parameters][1 : len(call.args)]
+            for argument in [*arguments, *(keyword.arg for keyword in call.keywords)]:
+                yield word, str(argument)
 
 
 def _acting_words(item: pytest.Item) -> Iterator[tuple[str, object]]:
     """Yield the actions, probes and sources that a scenario uses, by their names in its source."""
-    if not isinstance(item, pytest.Function):
-        return
-    scenario: Callable[..., object] = item.function
-    words = inspect.unwrap(scenario).__globals__
-    for name in names_used(scenario):
-        if (getattr(words.get(name), "__module__", "") or "").startswith(_ACTING):
-            yield name, words[name]
-    for module in _ACTING_NAMES:
-        for name in attributes_used(scenario, module):
-            word = getattr(words.get(module), name, None)
-            if not isinstance(word, str):
-                yield f"{module}.{name}", word
+    for name, word in _words_used(item):
+        module, dot, _name = name.partition(".")
+        if not dot:
+            module = str(getattr(word, "__module__", "")).removeprefix("nodeproof.")
+        if module in _ACTING and not isinstance(word, str):
+            yield name, word
 
 
 def is_large(needs: Needs, options: Options) -> bool:
     """Return whether a scenario needs a lab larger than the common one of this kind."""
-    from nodeproof.labs.kinds import kind_named
-
-    return needs.zones > 1 or needs.nodes > kind_named(options.kind).limits.common_nodes
+    return needs.zones > 1 or needs.nodes > options.lab_kind.limits.common_nodes
 
 
 def size(needs: Needs, options: Options) -> Size:

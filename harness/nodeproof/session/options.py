@@ -32,6 +32,7 @@ from nodeproof.labs.client.starting import NO_TOPOLOGY, Entry, Topology, check_v
 from nodeproof.labs.kinds import DEFAULT_KIND, EXISTING, KINDS, kind_named
 from nodeproof.labs.kinds.existing.consent import marked_nodes
 from nodeproof.labs.kinds.existing.kind import CLIENT, RIGHTS
+from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.overrides import (
     GATES_OPTION,
     NO_OVERRIDES,
@@ -52,7 +53,6 @@ _MARKED = 2
 """Marked nodes that a run needs."""
 _DEFAULT_NODES = 3
 """Default number of nodes of a lab, which suits most scenarios."""
-_TOPOLOGY = pytest.StashKey[Topology]()
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class Options:
     runs_pods: bool = True
 
     @property
+    def lab_kind(self) -> Kind:
+        """The kind of the lab."""
+        return kind_named(self.kind)
+
+    @property
     def starts_lab(self) -> bool:
         """Whether the run starts the lab, and thus ends it."""
         return self.lab in KINDS
@@ -118,17 +123,17 @@ def options_of(config: pytest.Config) -> Options:
     values = {name: config.getoption(name) for name in names}
     # The checkout may have changed since the run began.
     checkout = getattr(config, "workerinput", {}).get("nodeproof_checkout")
-    settings = parse(config.getoption("feature_gates"), config.getoption("set"))
-    versions = {
-        "node_versions": parse_node_versions(config.getoption("node_versions")),
-        "upgrade_to": config.getoption("upgrade_to"),
-        "control_planes": parse_control_planes(config.getoption("control_planes")),
-    }
+    overrides = replace(
+        parse(config.getoption("feature_gates"), config.getoption("set")),
+        node_versions=parse_node_versions(config.getoption("node_versions")),
+        upgrade_to=config.getoption("upgrade_to"),
+        control_planes=parse_control_planes(config.getoption("control_planes")),
+    )
     options = Options(
         **values,
         claims=tuple(config.getoption("claim")),
-        topology=_topology_of(config),
-        overrides=replace(settings, **versions),
+        topology=read_topology(config.getoption("topology")),
+        overrides=overrides,
         checkout=Checkout(**checkout) if checkout else None,
     )
     return resolve(options, workers(config))
@@ -155,13 +160,6 @@ def workers(config: pytest.Config) -> int:
     )
 
 
-def _topology_of(config: pytest.Config) -> Topology:
-    """Return the topology of `--topology`, which is read once. Raises Problem."""
-    if _TOPOLOGY not in config.stash:
-        config.stash[_TOPOLOGY] = read_topology(config.getoption("topology"))
-    return config.stash[_TOPOLOGY]
-
-
 def resolve(options: Options, workers: int = 0) -> Options:
     """Check the options and complete them.
 
@@ -172,11 +170,8 @@ def resolve(options: Options, workers: int = 0) -> Options:
             contradicts the options.
     """
     if options.topology.entries and (options.nodes or options.zones):
-        raise Problem(
-            "the topology file already sets nodes and zones",
-            "--topology",
-            "remove --nodes and --zones, or --topology",
-        )
+        next_step = "remove --nodes and --zones, or --topology"
+        raise Problem("the topology file already sets nodes and zones", "--topology", next_step)
     if options.cluster:
         return _resolve_cluster(options, workers)
     options = replace(
@@ -300,9 +295,8 @@ def _check_zone(lab: str, zone: str, sizes: Counter[str], workers: int) -> None:
         raise Problem(f"lab {lab} has no zone {zone!r}", "--lab", f"choose one of {', '.join(sorted(sizes))}")
     max_workers = 1 if zone in sizes else len(sizes)
     if workers > max_workers:
-        raise Problem(
-            f"too many workers ({workers}) for lab {lab}", "-n", f"use at most {max_workers}, one per zone"
-        )
+        next_step = f"use at most {max_workers}, one per zone"
+        raise Problem(f"too many workers ({workers}) for lab {lab}", "-n", next_step)
 
 
 def _check_settings(lab: str, status: LabStatus, options: Options) -> None:
@@ -321,22 +315,19 @@ def _check_settings(lab: str, status: LabStatus, options: Options) -> None:
     )
     for option, expected, actual in settings:
         if expected and expected != actual:
-            raise Problem(
-                f"{expected} was given, lab {lab} runs {actual}", option, "leave it out, or start another lab"
-            )
+            message = f"{expected} was given, lab {lab} runs {actual}"
+            raise Problem(message, option, "leave it out, or start another lab")
 
 
 def _check_nodes(lab: str, status: LabStatus, entries: tuple[Entry, ...]) -> None:
     """Check that the lab was started with the nodes of this topology. Raises Problem."""
     if not entries:
         return
-    nodes = [
-        Entry(node.name, node.zone, Shape(memory_mib=node.memory_mib, cpus=node.cpus))
-        for node in status.nodes
-    ]
     # Versions are settings: `_check_settings` compares them.
     expected = {replace(entry, kubelet_version="") for entry in entries}
-    different = sorted({entry.name for entry in expected ^ {*nodes}})
+    for node in status.nodes:
+        expected ^= {Entry(node.name, node.zone, Shape(memory_mib=node.memory_mib, cpus=node.cpus))}
+    different = sorted({entry.name for entry in expected})
     if different:
         message = f"lab {lab} was started with another topology: {', '.join(different)}"
         raise Problem(message, "--topology", f"leave it out, or run `nodeproof down --lab-name {lab}` first")
@@ -363,8 +354,7 @@ def set_default_workers(config: pytest.Config) -> None:
     kind = KINDS.get(config.getoption("lab") or DEFAULT_KIND.name)
     if kind is None or not kind.limits.runs_in_parallel or _has_workers_set(config):
         return
-    supported = default_workers(config)
-    if supported > 1:
+    if (supported := default_workers(config)) > 1:
         config.option.numprocesses = supported
 
 
@@ -406,7 +396,7 @@ def _supported_workers(config: pytest.Config) -> tuple[int, str]:
 
 def _node_shapes(config: pytest.Config) -> Sequence[Shape]:
     """Return the nodes of each lab as given by options; empty without options. Raises Problem."""
-    if entries := _topology_of(config).entries:
+    if entries := read_topology(config.getoption("topology")).entries:
         return [entry.shape for entry in entries]
     nodes, zones = config.getoption("nodes"), config.getoption("zones")
     return [DEFAULT_SHAPE] * (nodes or (max(_DEFAULT_NODES, 2 * zones) if zones else 0))

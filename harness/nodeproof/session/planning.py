@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from xdist.workermanage import WorkerController
 
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.labs.base.profiles import profile_named, symbols
-from nodeproof.labs.kinds import kind_named
 from nodeproof.model.formula import Term
 from nodeproof.model.needs import FAULTED_S, Needs
+from nodeproof.model.pattern import Json
 from nodeproof.model.plan import (
     NOT_HERE,
     ScenarioEstimate,
@@ -110,7 +109,12 @@ def durations(times: str | None, out: Path, options: Options) -> Mapping[str, fl
     Raises:
         Problem: No times can be read from the file.
     """
-    return read_times(Path(times)) if times else {**shipped(options), **earlier(out, options)}
+    if not times:
+        return {**shipped(options), **earlier(out, options)}
+    durations_s = rundir.read_times(Path(times).resolve())
+    if not durations_s:
+        raise Problem("no durations of scenarios can be read", times, f"use the {TIMES} of a run")
+    return durations_s
 
 
 def earlier(out: Path, options: Options) -> Mapping[str, float]:
@@ -135,20 +139,6 @@ def shipped(options: Options) -> Mapping[str, float]:
     return {**times, **{f"scenarios/{name}": took_s for name, took_s in times.items() if "::" in name}}
 
 
-def estimate_durations(
-    scenarios: Iterable[pytest.Item], options: Options, durations_s: Mapping[str, float], common: Size
-) -> list[ScenarioEstimate]:
-    """Return the estimates of scenarios. One that can't prove anything here takes no time.
-
-    Args:
-        scenarios: the scenarios of the run.
-        options: the options of the run.
-        durations_s: known durations (s), by scenario.
-        common: size of a lab, or of a zone of the shared lab.
-    """
-    return [_estimate(item, options, durations_s, common) for item in scenarios]
-
-
 def shards(
     scenarios: Sequence[pytest.Item], options: Options, count: int, durations_s: Mapping[str, float]
 ) -> tuple[tuple[ScenarioEstimate, ...], ...]:
@@ -158,20 +148,8 @@ def shards(
     own runs, so that the result is the same on every machine.
     """
     common = markers.common_size(map(markers.needs, scenarios), options)
-    estimates = estimate_durations(scenarios, options, durations_s, common)
+    estimates = (estimate(item, options, durations_s, common) for item in scenarios)
     return divide(estimates, count, start_s(options, durations_s))
-
-
-def read_times(path: Path) -> Mapping[str, float]:
-    """Return the durations (s) in a file of times.
-
-    Raises:
-        Problem: No times can be read from the file.
-    """
-    times = rundir.read_times(path.resolve())
-    if not times:
-        raise Problem("no durations of scenarios can be read", str(path), f"use the {TIMES} of a run")
-    return times
 
 
 def zones(worker_plans: Sequence[WorkerPlan], options: Options, common: Size) -> int:
@@ -180,7 +158,7 @@ def zones(worker_plans: Sequence[WorkerPlan], options: Options, common: Size) ->
     A worker without a free zone starts a lab of its own.
     """
     needed = sum(shares(worker_plan, worker_plans) for worker_plan in worker_plans)
-    return min(needed, kind_named(options.kind).limits.nodes // common.nodes)
+    return min(needed, options.lab_kind.limits.nodes // common.nodes)
 
 
 def in_use(worker_plans: Iterable[WorkerPlan]) -> int:
@@ -188,9 +166,17 @@ def in_use(worker_plans: Iterable[WorkerPlan]) -> int:
     return sum(any(scenario.runs_here for scenario in worker_plan.scenarios) for worker_plan in worker_plans)
 
 
-def _estimate(
+def estimate(
     item: pytest.Item, options: Options, durations_s: Mapping[str, float], common: Size
 ) -> ScenarioEstimate:
+    """Return the estimate of a scenario. One that can't prove anything here takes no time.
+
+    Args:
+        item: the scenario.
+        options: the options of the run.
+        durations_s: known durations (s), by scenario.
+        common: size of a lab, or of a zone of the shared lab.
+    """
     missing = markers.why_unprovable(item, options)
     if missing is not None:
         return ScenarioEstimate(item.nodeid, 0.0, f"{NOT_HERE}{missing[0]}")
@@ -234,9 +220,8 @@ def in_order(items: Sequence[pytest.Item], worker_plans: Sequence[WorkerPlan]) -
 
 def in_item_order(items: Sequence[pytest.Item], worker_plan: WorkerPlan) -> tuple[WorkerPlan, ...]:
     """Return the plan of a run without xdist: one worker with the scenarios in the order of the items."""
-    order = {item.nodeid: number for number, item in enumerate(items)}
-    ordered = sorted(worker_plan.scenarios, key=lambda scenario: order[scenario.scenario])
-    return (replace(worker_plan, scenarios=tuple(ordered)),)
+    by_nodeid = {scenario.scenario: scenario for scenario in worker_plan.scenarios}
+    return (WorkerPlan(tuple(by_nodeid[item.nodeid] for item in items if item.nodeid in by_nodeid)),)
 
 
 def _scenarios_of(worker_plans: Sequence[WorkerPlan]) -> Iterator[ScenarioEstimate]:
@@ -246,15 +231,13 @@ def _scenarios_of(worker_plans: Sequence[WorkerPlan]) -> Iterator[ScenarioEstima
 
 def write(run: Path, worker_plans: Sequence[WorkerPlan], start_s: float) -> None:
     """Write the plan into the run's folder, for the scheduler and the comparison at the end."""
-    planned = [
-        [
-            {"scenario": expected.scenario, "lasts_s": round(expected.duration_s, 3)}
-            for expected in worker_plan.scenarios
-        ]
-        for worker_plan in worker_plans
-    ]
+
+    def planned(expected: ScenarioEstimate) -> Mapping[str, Json]:
+        return {"scenario": expected.scenario, "lasts_s": round(expected.duration_s, 3)}
+
+    slots = [list(map(planned, worker_plan.scenarios)) for worker_plan in worker_plans]
     moves = [expected.scenario for expected in movable(worker_plans)]
-    write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": planned, "moves": moves})
+    write_json(run / PLAN, {"start_s": round(start_s, 3), "slots": slots, "moves": moves})
 
 
 def write_times(run: Path, times: Mapping[str, float]) -> None:
@@ -292,12 +275,11 @@ def _read(run: Path) -> Mapping[str, Any]:
     return read_json(path) if path.exists() else {"start_s": 0.0, "slots": [], "moves": []}
 
 
-def describe_shard(shard: Shard, last_s: Sequence[float]) -> Iterator[str]:
-    """Yield a line with this shard's number of scenarios and the expected length (s) of each shard."""
-    total = sum(map(len, shard.parts))
+def describe_shard(shard: Shard, last_s: Sequence[float]) -> str:
+    """Return a line with this shard's number of scenarios and the expected length (s) of each shard."""
+    total, own = sum(map(len, shard.parts)), len(shard.parts[shard.number - 1])
     lengths = ", ".join(f"{shard_s:.0f}" for shard_s in last_s)
-    own = len(shard.parts[shard.number - 1])
-    yield f"{shard.name}: {own} of {total} scenarios; the shards, with one worker each: {lengths} s"
+    return f"{shard.name}: {own} of {total} scenarios; the shards, with one worker each: {lengths} s"
 
 
 def describe(
@@ -320,11 +302,9 @@ def describe(
     # A lab is resized, not replaced, if only its number of nodes changes.
     sizes = _lab_sizes(last.scenarios, common, zones_shared)
     labs = max(1, len({(size.zones, size.spread) for size in sizes}))
-    total_s = sum(scenario.duration_s for scenario in scenarios)
-    yield (
-        f"expected end: {labs * start_s + last.duration_s:.0f} s ({start_s:.0f} s for the start of a lab); "
-        f"scenarios together: {total_s:.0f} s"
-    )
+    end_s, total_s = labs * start_s + last.duration_s, sum(scenario.duration_s for scenario in scenarios)
+    start = f"({start_s:.0f} s for the start of a lab)"
+    yield f"expected end: {end_s:.0f} s {start}; scenarios together: {total_s:.0f} s"
 
 
 def _describe_place(

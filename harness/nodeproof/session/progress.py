@@ -16,15 +16,14 @@ import os
 import shlex
 import shutil
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import SimpleQueue
 from typing import IO, Any, TextIO
 
 import allure
@@ -173,10 +172,8 @@ class ScenarioLog:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Print the number of skipped scenarios; pytest's summary follows."""
         if self._skipped:
-            total = plain.counted(self._skipped.total(), "scenario")
-            self._print(
-                Text(f"skipped: {total} that cannot prove anything here {count_codes(self._skipped)}")
-            )
+            scenarios = f"{plain.counted(self._skipped.total(), 'scenario')} that cannot prove anything here"
+            self._print(Text(f"skipped: {scenarios} {count_codes(self._skipped)}"))
         session.config.pluginmanager.unregister(self)
 
     def _print_finished(self, report: pytest.TestReport, took_s: float) -> None:
@@ -262,11 +259,8 @@ class LiveDisplay(ScenarioLog):
     def _draw(self) -> Group:
         self._print_messages()
         now_t = time.monotonic()
-        workers = {
-            name: progress
-            for name, progress in sorted(self._reader.progress.items(), key=lambda entry: entry[0])
-            if name not in self._dead_workers
-        }
+        progress_of = self._reader.progress
+        workers = {name: progress_of[name] for name in sorted(progress_of.keys() - self._dead_workers)}
         rows = [
             row(name, progress, self._planned_s.get(progress.scenario, 0.0), now_t)
             for name, progress in workers.items()
@@ -393,18 +387,15 @@ class Notifier:
         self._run, self._say = run, say
         self.scenario = ""
         """The node id of the current scenario."""
-        self._events: SimpleQueue[Mapping[str, Json] | None] = SimpleQueue()
         self._errors: list[str] = []
         self._end_t = float("inf")
-        self._thread = threading.Thread(target=self._send_all, daemon=True)
-        if self._argv:
-            self._thread.start()
+        self._sender = ThreadPoolExecutor(1)
 
     def send(self, event: str, **facts: Json) -> None:
         """Send an event soon, and return at once."""
         if self._argv:
             at = datetime.now(UTC).isoformat()
-            self._events.put({"event": event, "at": at, "run": self._run, **facts})
+            self._sender.submit(self._run_command, {"event": event, "at": at, "run": self._run, **facts})
 
     def send_fault(self, step: str, fault: Fault) -> None:
         """Send that a fault was `injected`, `healed`, or is `unhealed`: no probe proves its healing."""
@@ -416,23 +407,19 @@ class Notifier:
 
         A command that still runs then is ended.
         """
-        if not self._argv:
-            return
         self._end_t = time.monotonic() + NOTIFY_TIMEOUT_S
-        self._events.put(None)
-        self._thread.join()
+        self._sender.shutdown()
         if self._errors:
             self._say(f"{OPTION}: {len(self._errors)} failed: {self._errors[-1]}")
 
-    def _send_all(self) -> None:
-        while (event := self._events.get()) is not None:
-            left_s = min(NOTIFY_TIMEOUT_S, self._end_t - time.monotonic())
-            if left_s <= 0.0:
-                self._errors.append(f"not all events were sent within {NOTIFY_TIMEOUT_S:g} s")
-                continue
-            try:
-                proc.run(self._argv, timeout_s=left_s, stdin=json.dumps(redact.value(event)) + "\n")
-            except Exception as error:  # whatever a command does, the next event is sent
-                # The command's arguments may hold a token.
-                message = str(error).replace(" ".join(self._argv), self._argv[0])
-                self._errors.append(" ".join(redact.text(message).split()))
+    def _run_command(self, event: Mapping[str, Json]) -> None:
+        left_s = min(NOTIFY_TIMEOUT_S, self._end_t - time.monotonic())
+        if left_s <= 0.0:
+            self._errors.append(f"not all events were sent within {NOTIFY_TIMEOUT_S:g} s")
+            return
+        try:
+            proc.run(self._argv, timeout_s=left_s, stdin=json.dumps(redact.value(event)) + "\n")
+        except Exception as error:  # whatever a command does, the next event is sent
+            # The command's arguments may hold a token.
+            message = str(error).replace(" ".join(self._argv), self._argv[0])
+            self._errors.append(" ".join(redact.text(message).split()))

@@ -110,13 +110,11 @@ class WorkerLab(ABC):
         self._wait_for_nodes()
         self._prepare()
         calibration = lab.configuration.calibration
-        offset = max((abs(value) for value in calibration.clock_offset_s.values()), default=0.0)
-        self.report(
-            Detail(
-                f"calibrated: watch latency {calibration.watch_latency_s * 1000:.0f} ms, clock offsets up to "
-                f"{offset * 1000:.0f} ms; slack is limited to {lab.profile.slack_limit_s:g} s"
-            )
-        )
+        latency_ms = 1000 * calibration.watch_latency_s
+        offset_ms = 1000 * max(map(abs, calibration.clock_offset_s.values()), default=0.0)
+        measured = f"watch latency {latency_ms:.0f} ms, clock offsets up to {offset_ms:.0f} ms"
+        limit = f"slack is limited to {lab.profile.slack_limit_s:g} s"
+        self.report(Detail(f"calibrated: {measured}; {limit}"))
         self._write_facts()
         self.is_ready = True
 
@@ -387,14 +385,13 @@ class Settling:
     def _check(self, before: Mapping[str, int]) -> None:
         where = f"lab {self._lab.name}"
         try:
-            missing = fewer(before, watches(self._lab.cluster.api))
+            missing = ", ".join(fewer(before, watches(self._lab.cluster.api)))
         except ApiError as error:
-            raise Problem(
-                f"no answer by the API server: {error}", where, "see the log of kube-apiserver"
-            ) from error
+            message = f"no answer by the API server: {error}"
+            raise Problem(message, where, "see the log of kube-apiserver") from error
         if missing:
-            message = f"controllers do not watch again: {', '.join(missing)}"
-            raise Problem(message, where, "see the log of kube-controller-manager")
+            message, next_step = "controllers do not watch again", "see the log of kube-controller-manager"
+            raise Problem(f"{message}: {missing}", where, next_step)
 
 
 class StandingFaultFailed(Problem):
@@ -424,33 +421,29 @@ class StandingFaults:
         self._key, self._node = key(makes), self._lab.usable_nodes()[0]
         self._faults = [make(self._node) for make in makes]
         declared = Declared((self._node,), needs.components, needs.radius)
+        injector = self._lab.safety.injector
         description = ""
         try:
             for fault in self._faults:
                 description = f"{fault.to_json()['fault']} on {self._node}"
-                self._active.enter_context(self._lab.safety.injector.inject(fault, declared, _record_nothing))
+                # Each recording describes the standing faults when it begins.
+                self._active.enter_context(injector.inject(fault, declared, lambda *_args, **_kwargs: None))
             self._lab.wait_nodes_ready(self._lab.usable_nodes(), CLEAN_TIMEOUT_S)
         except (NotInjected, Refused, Unavailable, OutsideError, Problem, OSError) as error:
             raise StandingFaultFailed(f"{description}: {error}", "@standing", "see the lab's logs") from error
 
     def end_unless(self, makes: Sequence[FaultFactory]) -> None:
         """Heal the faults, unless exactly `makes` are wanted and probes confirm them. Raises MachineError."""
-        if self._faults and not self._are(makes):
+        if not self._faults:
+            return
+        is_same = key(makes) == self._key and self._lab.usable_nodes()[:1] == [self._node]
+        if not (is_same and all(map(self._lab.safety.injector.is_active, self._faults))):
             self.end()
 
     def end(self) -> None:
         """Heal the faults in reverse order."""
         self._faults = ()
         self._active.close()
-
-    def _are(self, makes: Sequence[FaultFactory]) -> bool:
-        if key(makes) != self._key or self._lab.usable_nodes()[:1] != [self._node]:
-            return False
-        return all(map(self._lab.safety.injector.is_active, self._faults))
-
-
-def _record_nothing(*_args: object, **_kwargs: object) -> None:
-    """Ignore the injector's steps: each recording describes the standing faults when it begins."""
 
 
 @dataclass
@@ -500,7 +493,12 @@ class LabOpener:
         self._heal_leftovers()
         options = self.options
         with self._startup_lock.alone():
-            handle = self._start(size) if options.starts_lab else self._attach()
+            if options.starts_lab:
+                handle = self._start(size)
+            elif options.cluster:
+                handle = starting.attach(options.kind, options.lab)
+            else:
+                handle = registry.attach(options.lab)
             try:
                 if options.zone:
                     handle.lease("" if options.zone == ANY else options.zone)
@@ -544,30 +542,21 @@ class LabOpener:
         if options.zone:
             registry.heal_unzoned(options.lab)
 
-    def _attach(self) -> LabHandle:
-        """Return the running lab, or the cluster, of the options. Raises Problem."""
-        options = self.options
-        return starting.attach(options.kind, options.lab) if options.cluster else registry.attach(options.lab)
-
     def _start(self, size: Size) -> LabHandle:
         """Start a lab; after the first labs of all workers, while no scenario runs. Raises Problem."""
+        options, name = self.options, starting.new_name()
         with self.throttle.lab_start() if self._startup_lock.has_waited else contextlib.nullcontext():
-            return self._start_now(size)
-
-    def _start_now(self, size: Size) -> LabHandle:
-        options = self.options
-        components = options.obtain(self.report)
-        name = starting.new_name()
-        # At its end the run tears down the labs that have a folder here.
-        (self._labs / name).mkdir(parents=True, exist_ok=True)
-        registry.sweep()
-        for folder in registry.unswept_folders():
-            self.report(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
-        request = starting.LabRequest(
-            name, size.nodes, size.zones, options.profile, keep=False, kind=options.kind, spread=size.spread,
-            topology=options.topology, overrides=options.overrides,
-        )  # fmt: skip
-        return starting.up(request, components, self.report)
+            components = options.obtain(self.report)
+            # At its end the run tears down the labs that have a folder here.
+            (self._labs / name).mkdir(parents=True, exist_ok=True)
+            registry.sweep()
+            for folder in registry.unswept_folders():
+                self.report(f"a killed start left files that only root can remove: sudo rm -rf {folder}")
+            request = starting.LabRequest(
+                name, size.nodes, size.zones, options.profile, keep=False, kind=options.kind,
+                spread=size.spread, topology=options.topology, overrides=options.overrides,
+            )  # fmt: skip
+            return starting.up(request, components, self.report)
 
 
 class LabProvider:

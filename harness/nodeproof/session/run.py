@@ -6,8 +6,8 @@ import contextlib
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ from nodeproof.faults import plugin_errors
 from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.starting import raise_priority
-from nodeproof.labs.kinds import KINDS, kind_named
+from nodeproof.labs.kinds import KINDS
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
 from nodeproof.model.overrides import Overrides
@@ -35,16 +35,23 @@ from nodeproof.report.rundir import DIED
 from nodeproof.safety.ledger import Ledger
 from nodeproof.safety.shield import SIGNALS, interrupt_once
 from nodeproof.scenario.probes import PROBES
-from nodeproof.session import markers, planning, scenario_report, sharing, storm
+from nodeproof.session import (
+    markers,
+    output_folder,
+    planning,
+    scenario_report,
+    sharing,
+    storm,
+    usage_errors,
+)
 from nodeproof.session.judging import without_running
 from nodeproof.session.options import Options, dry_run, options_of, workers
 from nodeproof.session.planning import DurationRecorder
 from nodeproof.session.progress import DISPLAY, LiveDisplay, Notifier, ProgressWriter
 from nodeproof.session.provider import LabOpener, LabProvider
-from nodeproof.session.scenario_report import store_skipped
 from nodeproof.session.sharing import Retries, Throttle
 
-SELECTED_CLAIMS_FILE = "selected-claims"
+COMMON_SIZE = Size(nodes=2, zones=1)
 _SAMPLE_S = 1.0
 """Time (s) for which the machine's load is sampled before a run."""
 _BUSY_SHARE = 0.2
@@ -69,9 +76,8 @@ class Session:
     recorder: DurationRecorder
     """Measures the durations of this run, in the process that receives all reports."""
     notifier: Notifier
-    selected: set[str] = field(default_factory=set)
     worker_plans: tuple[WorkerPlan, ...] = ()
-    size: Size = field(default_factory=lambda: Size(2, 1))
+    size: Size = COMMON_SIZE
     """Size of a lab, or of a zone of the shared lab, for scenarios that need no dedicated lab size."""
     zones_shared: int = 0
     """Number of zones in the shared lab; 0 if there is none."""
@@ -90,15 +96,18 @@ class Session:
 
     def is_alone(self, nodeid: str) -> bool:
         """Return whether the scenario has a dedicated lab."""
-        planned = (scenario for worker_plan in self.worker_plans for scenario in worker_plan.scenarios)
-        return any(scenario.is_alone for scenario in planned if scenario.scenario == nodeid)
+        return self._plan_with_own_lab(nodeid) is not None
 
     def shares_later(self, nodeid: str) -> bool:
         """Return whether the scenario has a dedicated lab, and its worker later needs a shared zone."""
+        worker_plan = self._plan_with_own_lab(nodeid)
+        return worker_plan is not None and shares(worker_plan, self.worker_plans)
+
+    def _plan_with_own_lab(self, nodeid: str) -> WorkerPlan | None:
         for worker_plan in self.worker_plans:
             if any(scenario.scenario == nodeid and scenario.is_alone for scenario in worker_plan.scenarios):
-                return shares(worker_plan, self.worker_plans)
-        return False
+                return worker_plan
+        return None
 
     def lab_provider(self) -> LabProvider:
         """Return the provider of this process's labs, created at the first call."""
@@ -138,14 +147,15 @@ def create(config: pytest.Config, folder: Path | None) -> Session:
     options, worker, only_collects = options_of(config), _worker_of(config), config.option.collectonly
     if config.getoption("shard"):
         parse_shard(config.getoption("shard"))
-    claims = _claims(config, options)
-    output_folder = _root(config) / config.getini("nodeproof_out")
-    run_folder = folder or _run_folder(config, options, output_folder)
+    claims = dict(catalogue.load(config.getini("nodeproof_claims")))
+    for claim in options.claims:
+        catalogue.find_judged(claim, claims)
+    run_folder = folder or _run_folder(config, options)
     if "nodeproof_durations_s" in worker:
         durations_s = worker["nodeproof_durations_s"]
     else:
         # `--times FILE` has the durations to plan with.
-        durations_s = planning.durations(config.getoption("times"), output_folder, options)
+        durations_s = planning.durations(config.getoption("times"), output_folder(config), options)
     progress, recorder = _progress_of(config, run_folder), DurationRecorder()
     say = _printer(config, progress if worker else config.stash.get(DISPLAY, None))
     if not worker:
@@ -180,26 +190,12 @@ def _worker_of(config: pytest.Config) -> Mapping[str, Any]:
     return worker
 
 
-def _root(config: pytest.Config) -> Path:
-    """Return the folder to which paths in pytest's configuration are relative."""
-    return config.rootpath if config.inipath else config.invocation_params.dir
-
-
-def _claims(config: pytest.Config, options: Options) -> dict[str, Claim]:
-    """Return the catalogue, in which the claims of the options are. Raises Problem."""
-    claims = dict(catalogue.load(config.getini("nodeproof_claims")))
-    for claim in options.claims:
-        catalogue.find_judged(claim, claims)
-    return claims
-
-
-def _run_folder(config: pytest.Config, options: Options, output_folder: Path) -> Path:
+def _run_folder(config: pytest.Config, options: Options) -> Path:
     """Return the folder of the controller's run, or of the option `--run`, else a new one. Raises Problem."""
-    worker = _worker_of(config)
-    if worker:
+    if worker := _worker_of(config):
         return Path(worker["nodeproof_run"])
     if not config.getoption("run"):
-        return rundir.new_folder(output_folder, options.profile_name, options.kind)
+        return rundir.new_folder(output_folder(config), options.profile_name, options.kind)
     run_folder = Path(config.getoption("run"))
     if not config.option.collectonly:
         rundir.refuse_inside(run_folder, "no run can begin here")
@@ -253,23 +249,22 @@ def prepare(config: pytest.Config, session: Session, items: list[pytest.Item]) -
         pytest.UsageError: A claim is not in the catalogue, or a marker or an option is invalid.
     """
     with usage_errors():
-        storm.select(config, items)
-    scenarios = list(filter(is_scenario, items))
-    with usage_errors():
+        deselect(config, items, storm.others(config, items))
+        scenarios = list(filter(is_scenario, items))
         for item in scenarios:
             for claim in markers.declared(item):
                 catalogue.find_judged(claim, session.claims)
             markers.check(item)
         if session.options.claims:
             selected = set(session.options.claims)
-            others = {item for item in scenarios if not selected & set(markers.declared(item))}
+            others = {item for item in scenarios if not selected.intersection(markers.declared(item))}
             deselect(config, items, others)
         if config.getoption("shard") and scenarios:
             keep_shard(config, session, items)
-    session.selected = {claim for item in items for claim in markers.declared(item)}
-    if session.selected:
-        plan_for(config, session, items)
-    if not config.option.collectonly and session.selected:
+    if not any(map(markers.declared, items)):
+        return
+    plan_for(config, session, items)
+    if not config.option.collectonly:
         open_run(config, session, items)
 
 
@@ -278,7 +273,7 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
     scenarios = list(filter(is_scenario, items))
     options, shared = session.options, is_planned(config) and _may_share(session.options)
     session.size = markers.common_size(map(markers.needs, scenarios), options)
-    expected = planning.estimate_durations(scenarios, options, session.durations_s, session.size)
+    expected = [planning.estimate(item, options, session.durations_s, session.size) for item in scenarios]
     if not shared:
         expected = [replace(scenario, is_alone=False) for scenario in expected]
     start_s = planning.start_s(options, session.durations_s)
@@ -288,6 +283,7 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
         items[:] = planning.in_order(items, session.worker_plans)
         return
     # Another lab size costs a lab start, and a standing fault costs an injection, so group equal needs.
+    # With scenarios that wait for no fault at the end, all workers finish together.
     needs = {item: markers.needs(item) for item in scenarios}
     large = (item for item in scenarios if markers.is_large(needs[item], options))
     sizes = {item: markers.size(needs[item], options) for item in large}
@@ -295,7 +291,7 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
 
     def order(item: pytest.Item) -> tuple[bool, Size, str, bool]:
         size = sizes.get(item, session.size)
-        return item in sizes, size, standing_keys.get(item, ""), markers.is_quick(item)
+        return item in sizes, size, standing_keys.get(item, ""), not needs[item].faulted
 
     items.sort(key=order)
     if len(session.worker_plans) == 1:
@@ -304,8 +300,9 @@ def plan_for(config: pytest.Config, session: Session, items: list[pytest.Item]) 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], deselected: Collection[pytest.Item]) -> None:
     """Remove items from those that pytest will run."""
-    config.hook.pytest_deselected(items=[item for item in items if item in deselected])
-    items[:] = [item for item in items if item not in deselected]
+    if deselected:
+        config.hook.pytest_deselected(items=[item for item in items if item in deselected])
+        items[:] = [item for item in items if item not in deselected]
 
 
 def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]) -> None:
@@ -340,6 +337,20 @@ def keep_shard(config: pytest.Config, session: Session, items: list[pytest.Item]
     deselect(config, items, other_items)
 
 
+def describe_plan(config: pytest.Config) -> Iterator[str]:
+    """Yield the plan of a session as text; nothing without scenarios. Raises Problem."""
+    session = config.stash.get(SESSION, None)
+    if session is None or not session.worker_plans:
+        return
+    if len(session.worker_plans) > 1 and not is_planned(config):
+        raise Problem("xdist schedules the scenarios without a plan", "--dist", "leave it out")
+    if session.shard is not None:
+        yield planning.describe_shard(session.shard, session.shard_durations_s)
+    yield from planning.describe(
+        session.worker_plans, session.options, session.start_s, session.size, session.zones_shared
+    )
+
+
 def _scope(session: Session, items: Sequence[pytest.Item]) -> str:
     """Return how many scenarios run on somebody's own cluster, how many of them with faults, and how long."""
     estimates = [estimate for plan in session.worker_plans for estimate in plan.scenarios]
@@ -355,7 +366,7 @@ def _scope(session: Session, items: Sequence[pytest.Item]) -> str:
 def _may_share(options: Options) -> bool:
     """Return whether workers may use zones of one lab: no option fixes the lab, its nodes or its zones."""
     has_default_size = options.starts_lab and not options.nodes and not options.zones
-    return has_default_size and kind_named(options.kind).limits.zones_per_core > 0
+    return has_default_size and options.lab_kind.limits.zones_per_core > 0
 
 
 def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
@@ -365,10 +376,9 @@ def open_run(config: pytest.Config, session: Session, items: Sequence[pytest.Ite
     if session.shard is not None:
         # `nodeproof merge` needs to know what should run here, even if this run is aborted.
         rundir.write_shard(session.run_folder, session.shard)
-    (session.run_folder / SELECTED_CLAIMS_FILE).write_text("\n".join(sorted(session.selected)))
     if len(session.worker_plans) == 1 or is_planned(config):
         planning.write(session.run_folder, session.worker_plans, session.start_s)
-    if kind_named(session.options.kind).is_attached:
+    if session.options.lab_kind.is_attached:
         session.say(_scope(session, items))
     if not config.getoption("allure_report_dir", default=None):
         allure = config.pluginmanager.get_plugin("allure_pytest")
@@ -434,15 +444,6 @@ def _printer(config: pytest.Config, display: ProgressWriter | LiveDisplay | None
     return say
 
 
-@contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
-    """Turn a Problem into pytest's usage error (exit code 4)."""
-    try:
-        yield
-    except Problem as problem:
-        raise pytest.UsageError(f"nodeproof: {problem}") from problem
-
-
 _MAX_NAMES_LENGTH = 300
 """Characters to print of the claims without a verdict."""
 
@@ -462,28 +463,30 @@ def store_crashed(session: Session, nodeid: str) -> None:
         )
     declared = [session.claims[claim] for claim in claims]
     judged = without_running(declared, "gap", reason)
-    store_skipped(session.run_folder, died_as, judged, session.claims, session.options)
+    scenario_report.store_skipped(session.run_folder, died_as, judged, session.claims, session.options)
     allure.write_broken(session.run_folder, died_as, claims, reason, session.claims)
 
 
 def write_results(session: Session) -> None:
     """Tear down labs that outlived their worker, and write the run's facts, verdicts and times."""
+    run = session.run_folder
     orphaned_labs = _tear_down_labs(session)
     if orphaned_labs:
         session.say(f"stopped labs of dead workers: {', '.join(orphaned_labs)}")
     for line in _heal_zones(session):
         session.say(line)
-    selected = sorted(session.selected or rundir.read_part(session.run_folder, SELECTED_CLAIMS_FILE).split())
-    reason = rundir.read_part(session.run_folder, rundir.BROKEN_OFF)
-    scenarios = rundir.read_declared(session.run_folder) or {}
-    shutil.rmtree(session.run_folder / sharing.FOLDER, ignore_errors=True)
+    shutil.rmtree(run / sharing.FOLDER, ignore_errors=True)
+    scenarios = rundir.read_declared(run) or {}
     durations_s = dict(session.recorder.durations(scenarios))
     if not session.options.starts_lab:
         durations_s.pop(planning.START, None)
     with contextlib.suppress(OSError):
-        planning.write_times(session.run_folder, durations_s)
-    _write_run(session, selected, reason)
-    _write_table(session.run_folder)
+        planning.write_times(run, durations_s)
+    _write_run(session, {claim for claims in scenarios.values() for claim in claims})
+    # A run that was aborted before any verdict has no table.
+    with contextlib.suppress(Problem, OSError):
+        stored = digest.read(run, {})
+        (run / tables.TABLE_FILE).write_text(f"{tables.render(stored, str(run), stored.since)}\n")
 
 
 def _heal_zones(session: Session) -> Iterator[str]:
@@ -520,13 +523,14 @@ def _tear_down_labs(session: Session) -> list[str]:
     return orphaned
 
 
-def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
+def _write_run(session: Session, selected: Set[str]) -> None:
     """Merge the workers' verdicts, and write the run's facts."""
     run, options = session.run_folder, session.options
     rundir.create(run)
     rundir.merge_verdicts(run)
     shard = rundir.read_shard(run)
     labs = [rundir.read_json(path) for path in sorted((run / "labs").glob("*.json"))]
+    kubelets = {(node, version) for lab in labs for node, version in lab.get("node_versions", {}).items()}
     facts = rundir.RunFacts(
         run=run.name,
         began=session.started_at.isoformat(),
@@ -537,13 +541,13 @@ def _write_run(session: Session, selected: Sequence[str], reason: str) -> None:
         command=session.command,
         components=labs[0]["components"] if labs else {},
         settings=(
-            *kind_named(options.kind).settings(profile_named(options.profile), options.overrides),
-            *_other_kubelets(labs),
+            *options.lab_kind.settings(profile_named(options.profile), options.overrides),
+            *(f"kubelet of {node}: {version}" for node, version in sorted(kubelets)),
         ),
         overrides=options.overrides.texts,
         quarantined=tuple(sorted({node for lab in labs for node in lab.get("quarantined", ())})),
-        selected=tuple(selected),
-        exit_reason=reason,
+        selected=tuple(sorted(selected)),
+        exit_reason=rundir.read_part(run, rundir.BROKEN_OFF),
         shard=shard.to_json() if shard else None,
     )
     rundir.write_facts(run, facts)
@@ -556,20 +560,6 @@ def end_facts(run: Path) -> Mapping[str, Json]:
         return {}
     rows = digest.worst_by_claim(rundir.read_verdicts(run)).values()
     return {"claims": Counter(map(digest.state_of, rows)), "exit_reason": rundir.read_facts(run).exit_reason}
-
-
-def _other_kubelets(labs: Sequence[Json]) -> Sequence[str]:
-    """Return a line for each node whose kubelet has another version than the control plane."""
-    versions = {(node, version) for lab in labs for node, version in lab.get("node_versions", {}).items()}
-    return [f"kubelet of {node}: {version}" for node, version in sorted(versions)]
-
-
-def _write_table(run: Path) -> None:
-    """Write the table of all claims, unless the run was aborted before any verdict."""
-    with contextlib.suppress(Problem, OSError):
-        stored = digest.read(run, {})
-        text = tables.render(stored, str(run), stored.since)
-        (run / tables.TABLE_FILE).write_text(f"{text}\n")
 
 
 def whole_table(run: Path) -> Iterator[str]:

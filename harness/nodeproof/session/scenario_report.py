@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import allure
 import allure_commons
@@ -31,7 +31,6 @@ from nodeproof.session.judging import JudgedScenario
 from nodeproof.session.options import Options
 from nodeproof.session.storm import store_coverage
 
-Hook = TypeVar("Hook", bound=Callable[..., object])
 _TAIL_BYTES, _SHORT_TAIL_BYTES = 8 * 1024, 4 * 1024
 """Length of a log in Allure: for a scenario that needs an explanation, and for one that conforms."""
 _NODE_LOG = re.compile(r"(?:console|journal|kubelet|node)-(.+)")
@@ -64,19 +63,14 @@ def store_skipped(
     write_scenario(run, nodeid, [], configuration, judged.rows(claims, nodeid, configuration))
 
 
-def attach(run: Path, nodeid: str, judged: JudgedScenario, configuration: Configuration) -> None:
+def attach_verdicts(run: Path, nodeid: str, judged: JudgedScenario, configuration: Configuration) -> None:
     """Attach version, pictures, verdicts and judgments to Allure; link the history, which is much larger."""
     allure.dynamic.label("kubernetes", configuration.kubernetes_version)
     folder = scenario_dir(run, nodeid)
-    _attach_all(attachments(folder, judged.verdicts()))
+    attach(attachments(folder, judged.verdicts()))
     history = f"scenarios/{folder.name}/history.jsonl"
     # Allure shows the name of a link into the run, but does not follow it; the Nodes page does.
     allure.dynamic.link(f"../{history}", name=f"history: {history}")
-
-
-def attach_logs(folders: Iterable[Path], nodes: Collection[str], *, short: bool) -> None:
-    """Attach the ends of logs to Allure."""
-    _attach_all(log_tails(folders, nodes, short=short))
 
 
 def log_tails(folders: Iterable[Path], nodes: Collection[str], *, short: bool) -> Iterator[Attachment]:
@@ -91,7 +85,8 @@ def log_tails(folders: Iterable[Path], nodes: Collection[str], *, short: bool) -
             yield Attachment(path.name, redacted.tail(path, length), "text/plain", "txt")
 
 
-def _attach_all(attached: Iterable[Attachment]) -> None:
+def attach(attached: Iterable[Attachment]) -> None:
+    """Attach files to Allure."""
     for attachment in attached:
         allure.attach(attachment.text, attachment.name, attachment.mime_type, attachment.extension)
 
@@ -151,43 +146,28 @@ def redact_allure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: allure_commons.plugin_manager.unregister(plugin))
 
 
-def _around(hook: Hook) -> Hook:
-    allure_commons.hookimpl(wrapper=True)(hook)
-    return hook
-
-
-def _before(hook: Hook) -> Hook:
-    allure_commons.hookimpl(tryfirst=True)(hook)
-    return hook
-
-
 class _RedactedResults:
     """A wrapper of Allure's writer that redacts attachments after, and all else before they are written."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
 
-    @_around
+    @allure_commons.hookimpl(wrapper=True)  # type: ignore[untyped-decorator]
     def report_attached_data(self, file_name: str) -> Generator[None, Any, Any]:
-        return (yield from self._attached(file_name))
-
-    @_around
-    def report_attached_file(self, file_name: str) -> Generator[None, Any, Any]:
-        return (yield from self._attached(file_name))
-
-    @_before
-    def report_result(self, result: object) -> None:
-        _redact_strings(result)
-
-    @_before
-    def report_container(self, container: object) -> None:
-        _redact_strings(container)
-
-    def _attached(self, file_name: str) -> Generator[None, Any, Any]:
         hook_result = yield
         if not file_name.endswith(".png"):
             redacted.in_place(self._results / file_name)
         return hook_result
+
+    report_attached_file = report_attached_data
+
+    @allure_commons.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
+    def report_result(self, result: object) -> None:
+        _redact_strings(result)
+
+    @allure_commons.hookimpl(tryfirst=True)  # type: ignore[untyped-decorator]
+    def report_container(self, container: object) -> None:
+        _redact_strings(container)
 
 
 def _redact_strings(model: Any) -> None:

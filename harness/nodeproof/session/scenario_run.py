@@ -1,12 +1,16 @@
-"""A scenario of a run from set-up to verdict, and its retries at the end of the run."""
+"""The hooks of pytest that run scenarios, each from set-up to verdict, and their retries at the end.
+
+Only nodeproof's own sessions have them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
 import allure
 import pytest
@@ -22,31 +26,30 @@ from nodeproof.model.problem import HostTooLoaded, OutsideError, Problem
 from nodeproof.model.verdict import Code, unproven
 from nodeproof.report import digest, rundir
 from nodeproof.scenario.lab import Lab
-from nodeproof.session import markers, scenario_report
+from nodeproof.session import markers, run, scenario_report, usage_errors
 from nodeproof.session.judging import (
     LABEL,
+    RERUN,
     Judge,
     JudgedScenario,
     Unproven,
     close,
+    is_open,
+    present_failure,
     with_upgrade,
     without_running,
 )
-from nodeproof.session.planning import ENDED, WAITED, set_current_item
+from nodeproof.session.planning import ENDED, WAITED, PlanScheduling, set_current_item, worker_of
 from nodeproof.session.provider import LabRequirements, StandingFaultFailed
-from nodeproof.session.run import Session, session_of
+from nodeproof.session.run import SESSION, Session, is_planned, is_scenario, session_of
 from nodeproof.session.sharing import Retry
 from nodeproof.sources import skipped_nodes
+from nodeproof.terminal import coloured
 from nodeproof.waiting import wait_until
 
 _POLL_S = 1.0
 _BUSIEST, _SAMPLE_S = 5, 1.0
 """Number of processes of other programs listed for a scenario that stays open; sampling time (s)."""
-_CODES: Sequence[tuple[type[Exception], Code]] = (
-    (HostTooLoaded, "host-too-loaded"),
-    (StandingFaultFailed, "not-injected"),
-)
-"""Why a scenario that ended before it recorded is unproven; `gap` for other errors."""
 
 
 class ScenarioRun:
@@ -57,17 +60,13 @@ class ScenarioRun:
     """
 
     def __init__(self, item: pytest.Item, session: Session) -> None:
-        self.item, self.session = item, session
+        self.item, self.nodeid, self.session = item, item.nodeid, session
         self.needs = markers.needs(item)
         self.claims = [session.claims[claim] for claim in markers.declared(item)]
         self.judge: Judge | None = None
         self.lab: Lab | None = None
         self.tries = 0
         self.will_retry, self.retry_reason = False, ""
-
-    @property
-    def nodeid(self) -> str:
-        return self.item.nodeid
 
     def set_up(self) -> None:
         """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""
@@ -132,9 +131,8 @@ class ScenarioRun:
         __tracebackhide__ = True
         lab, judge, session = self.lab, self.judge, self.session
         if lab is None or judge is None or lab.recording is None:
-            error = error or Unproven(
-                "request the fixtures `lab` and `claim`, and record: `with lab.record():`"
-            )
+            advice = "request the fixtures `lab` and `claim`, and record: `with lab.record():`"
+            error = error or Unproven(advice)
             self._decide_retry(self._store_unrecorded(error))
             raise error
         with autogroup.lowered(autogroup.JUDGING):
@@ -144,7 +142,7 @@ class ScenarioRun:
             judged = close(self.claims, judge.judgments, history, configuration, broken)
             folder, claims = session.run_folder, session.claims
             scenario_report.store(folder, self.nodeid, judged, claims, configuration, history)
-            scenario_report.attach(folder, self.nodeid, judged, configuration)
+            scenario_report.attach_verdicts(folder, self.nodeid, judged, configuration)
         worst = judged.worst()
         is_expected = error is None and (worst.outcome == "conforms" or worst.is_known)
         versions = ", then ".join(configuration.versions)
@@ -181,10 +179,9 @@ class ScenarioRun:
         self.will_retry = False
         self.tries += 1
         retry = Retry(self.nodeid, self.tries, session.durations_s.get(self.nodeid, 0.0))
-        if session.is_alone(self.nodeid):
-            session.retries.add_own(retry)
-        else:
-            session.retries.add(retry)
+        retries = session.retries
+        add = retries.add_own if session.is_alone(self.nodeid) else retries.add
+        add(retry)
         session.say(Detail(f"{self.retry_reason}, retried at the end of the run: {self.nodeid}"))
 
     def retry(self, tries: int) -> None:
@@ -213,7 +210,9 @@ class ScenarioRun:
 
     def _store_unrecorded(self, error: Exception) -> JudgedScenario:
         """Store an unproven verdict for every declared claim of a scenario that ended before it recorded."""
-        code: Code = next((code for kind, code in _CODES if isinstance(error, kind)), "gap")
+        code: Code = "host-too-loaded" if isinstance(error, HostTooLoaded) else "gap"
+        if isinstance(error, StandingFaultFailed):
+            code = "not-injected"
         reason = f"nothing was recorded: {type(error).__name__}: {error}"
         judged = without_running(self.claims, code, reason)
         self.item.user_properties.append((LABEL, judged.worst().label))
@@ -248,7 +247,8 @@ def _attach_logs(handle: LabHandle, lab: Lab, history: History, is_expected: boo
         handle.fetch_journals()
     with contextlib.suppress(Problem, OSError):
         nodes = {lab.target, *lab.targets, *scenario_report.concerned(history)}
-        scenario_report.attach_logs((handle.life.logs, handle.journals), nodes, short=is_expected)
+        folders = (handle.life.logs, handle.journals)
+        scenario_report.attach(scenario_report.log_tails(folders, nodes, short=is_expected))
 
 
 def _quoted_skips(handle: LabHandle, history: History) -> str:
@@ -313,3 +313,146 @@ def _due(session: Session, turn: Turn) -> Iterator[Retry]:
             return
         else:
             wait_until(lambda: session.throttle.is_reached_by_all(turn), _POLL_S, _POLL_S)
+
+
+def begin(config: pytest.Config, folder: Path | None = None) -> Session:
+    """Return this process's session; the first call creates it and registers its hooks.
+
+    Args:
+        config: pytest's configuration.
+        folder: where the run is stored; by default the option `--run` or the controller says where.
+
+    Raises:
+        pytest.UsageError: An option is invalid.
+    """
+    if SESSION not in config.stash:
+        run.handle_signals(config)
+        with usage_errors():
+            session = config.stash[SESSION] = run.create(config, folder)
+        config.pluginmanager.register(RunHooks(session), "nodeproof-run")
+        if not session.is_worker:
+            options = session.options
+            version = options.kubernetes_version
+            session.notifier.send(
+                "begin", lab=options.kind, profile=options.profile, kubernetes_version=version
+            )
+    return config.stash[SESSION]
+
+
+class RunHooks:
+    """The hooks of one process of a run: its controller, a worker, or both in one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Pass an xdist worker the run that it belongs to; the controller merges what the workers write."""
+        node.workerinput.update(run.worker_input(node.config, self._session))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config) -> PlanScheduling | None:
+        """Schedule scenarios by the plan of the run."""
+        if not is_planned(config):
+            return None
+        return PlanScheduling(config, lambda: worker_of(self._session.run_folder))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """Store an unproven verdict for a scenario whose worker died."""
+        run.store_crashed(self._session, crashitem)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Run the postponed scenarios after all others."""
+        try:
+            outcome = yield
+            # With workers, these have the items.
+            if session.items and not session.shouldstop and not session.shouldfail:
+                run_postponed(self._session, session.items)
+            return outcome
+        finally:
+            # The process of a worker that stops early outlives its tests: no other must wait for it.
+            self._session.throttle.close()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Postpone a scenario that stayed open because of the host's load: it runs again at the end."""
+        try:
+            return (yield)
+        finally:
+            if is_scenario(item):
+                scenario_of(item).leave()
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Set the scenario's Allure labels; skip it with a verdict if this lab and profile can't prove it."""
+        if is_scenario(item):
+            self._session.notifier.scenario = item.nodeid
+            scenario_of(item).set_up()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        """Run the scenario, then close its judgments, even if it raised an exception."""
+        if not is_scenario(item):
+            return (yield)
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:
+            error = raised
+        scenario_of(item).close(error)
+        return None
+
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Set the scenario's title and description in Allure, whatever its outcome."""
+        if is_scenario(item):
+            scenario_of(item).entitle()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, Any, Any]:
+        """Keep the harness's frames and secrets out of a report; a try before a retry is not a failure."""
+        report = yield
+        if is_scenario(item):
+            present_failure(report, call, item)
+            scenario_report.redact_report(report)
+            if report.when == "call" and scenario_of(item).will_retry:
+                report.outcome = RERUN
+        return report
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Show a try before a retry like pytest-rerunfailures does, and count open scenarios separately."""
+        if str(report.outcome) == RERUN:
+            return ("rerun", "R", "RERUN")
+        return ("unproven", "U", "UNPROVEN") if is_open(report) else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """End this process's lab; the controller, or a session without workers, also writes the results."""
+        session = self._session
+        if session.run_folder.is_dir():
+            try:
+                if session.provider is not None:
+                    session.provider.end()
+            except (Problem, OutsideError, OSError) as problem:
+                session.say(f"the lab could not be shut down cleanly: {problem}")
+            if not session.is_worker:
+                run.write_results(session)
+        if not session.is_worker:
+            session.notifier.send("end", **run.end_facts(session.run_folder))
+        session.notifier.close()
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    ) -> None:
+        """Print deviating and open claims, and the counts."""
+        folder = self._session.run_folder
+        if self._session.is_worker or not (folder / rundir.VERDICTS).exists():
+            return
+        options = {"table": run.whole_table, "settings": run.settings}
+        parts = [part for name, part in options.items() if config.getoption(name)]
+        terminalreporter.section("claims")
+        for part in (*parts, run.closing_lines):
+            for line in part(folder):
+                terminalreporter.write_line(coloured(line) if terminalreporter.hasmarkup else line)

@@ -22,7 +22,7 @@ from nodeproof.cache import Detail
 from nodeproof.capacity import pressure
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import InUse, LabHandle
-from nodeproof.locks import is_held, lock, locked, try_lock
+from nodeproof.locks import is_held, lock, locked
 from nodeproof.model.plan import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import wait_until
@@ -34,9 +34,7 @@ _SHARED_NAME, _SHARED_LOCK = "shared", "shared.lock"
 _LATENCY = ".latency"
 """Ends the name of the file, in the run's folder of labs, with the watch latency of a shared lab."""
 _STARTUP_LOCK, _UP = "starting.lock", "up-"
-_LOCK_TIMEOUT_S, _LOCK_PERIOD_S = 1800.0, 0.1
-"""Longer than a lab start that first builds images and components."""
-_UP_TIMEOUT_S = 240.0
+_UP_TIMEOUT_S, _UP_PERIOD_S = 240.0, 0.1
 """Longer than all lab starts of a run that build images and components."""
 _IDLE_S = 5.0
 """If no lab starts for this long, no other worker will start one: it may have died."""
@@ -72,7 +70,7 @@ class SharedLab:
             InUse: No zone is free.
             Problem: The lab cannot be started.
         """
-        with _changing(self.labs / _SHARED_LOCK, "the shared lab"):
+        with _held(self.labs / _SHARED_LOCK):
             try:
                 return _lease_zone_of(registry.attach(self._read_name(), hold=True))
             except InUse:
@@ -86,7 +84,7 @@ class SharedLab:
     def watch_latency_s(self, lab: LabHandle) -> float:
         """Return the lab's watch latency (s), which the first worker measures for all. Raises Problem."""
         path = self.labs / f"{lab.name}{_LATENCY}"
-        with _changing(self.labs / _SHARED_LOCK, "the shared lab"):
+        with _held(self.labs / _SHARED_LOCK):
             if not path.exists():
                 path.write_text(str(lab.measure_watch_latency_s()))
             return float(path.read_text())
@@ -103,7 +101,7 @@ class SharedLab:
 
     def forget(self, lab: str) -> None:
         """Forget an unusable shared lab: the next worker that needs one starts another."""
-        with _changing(self.labs / _SHARED_LOCK, "the shared lab"):
+        with _held(self.labs / _SHARED_LOCK):
             if self._read_name() == lab:
                 self._file.unlink()
 
@@ -152,7 +150,7 @@ class StartupLock:
         if not self.workers:
             yield
             return
-        with _changing(self.labs / _STARTUP_LOCK, "a lab"):
+        with _held(self.labs / _STARTUP_LOCK):
             yield
 
     def wait(self, report: Callable[[str], None]) -> None:
@@ -162,7 +160,7 @@ class StartupLock:
         self.has_waited, self._busy_t = True, time.monotonic()
         self.labs.mkdir(parents=True, exist_ok=True)
         (self.labs / f"{_UP}{uuid.uuid4().hex}").touch()
-        if not wait_until(self._may_begin, self.timeout_s, _LOCK_PERIOD_S):
+        if not wait_until(self._may_begin, self.timeout_s, _UP_PERIOD_S):
             report(f"labs of other workers are not up after {self.timeout_s:g} s: starting without them")
 
     def _may_begin(self) -> bool:
@@ -182,21 +180,11 @@ def remove_locks(labs: Path) -> None:
 
 
 @contextmanager
-def _changing(lock: Path, lab: str) -> Iterator[None]:
-    """Hold a lock of the run while this worker starts or attaches to a lab. Raises Problem."""
+def _held(lock: Path) -> Iterator[None]:
+    """Hold a lock of the run while this worker starts or attaches to a lab."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if not wait_until(lambda: try_lock(descriptor), _LOCK_TIMEOUT_S, _LOCK_PERIOD_S):
-            message = f"another worker is still starting {lab} after {_LOCK_TIMEOUT_S:g} s"
-            raise Problem(message, str(lock), "see the lab's logs in the run folder, then run again")
+    with locked(lock):
         yield
-    finally:
-        os.close(descriptor)
-
-
-def no_slack() -> None:
-    """Return no measurement."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +225,7 @@ class Throttle:
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
     """Ends the reports of the running scenario's slack."""
 
-    def start_scenario(self, report: Callable[[str], None], slack_share: SlackShare = no_slack) -> None:
+    def start_scenario(self, report: Callable[[str], None], slack_share: SlackShare = lambda: None) -> None:
         """Wait for a turn; a scenario of this worker runs from then on until `end_scenario`."""
         if self._is_single or self._state.is_running:
             return
@@ -304,7 +292,7 @@ class Throttle:
             running = sum(worker.is_running for worker in workers)
             load = Load(max(shares, default=0.0), self.read_pressure())
             allowance = adapt(self._allowance(), running, load, self.max_workers, time.monotonic())
-            disk.replace(self.folder / _ALLOWANCE, json.dumps(asdict(allowance)).encode())
+            _write(self.folder / _ALLOWANCE, allowance)
             if not may_start(self.name, workers, allowance.workers, self.max_workers):
                 return False
             self._write(waits_since_t=None, is_running=True)
@@ -347,13 +335,17 @@ class Throttle:
             if self._alive < 0:
                 self._alive = os.open(self.folder / f"{self.name}{_ALIVE}", os.O_RDWR | os.O_CREAT, 0o600)
                 lock(self._alive)
-            disk.replace(self.folder / f"{self.name}{_STATE}", json.dumps(asdict(self._state)).encode())
+            _write(self.folder / f"{self.name}{_STATE}", self._state)
 
 
 def allow(folder: Path, workers: int) -> None:
     """Set how many scenarios may run at once, from now on."""
     folder.mkdir(parents=True, exist_ok=True)
-    disk.replace(folder / _ALLOWANCE, json.dumps({"workers": workers, "since_t": time.monotonic()}).encode())
+    _write(folder / _ALLOWANCE, Allowance(workers, time.monotonic()))
+
+
+def _write(path: Path, content: Allowance | _State) -> None:
+    disk.replace(path, json.dumps(asdict(content)).encode())
 
 
 @dataclass(frozen=True)
@@ -398,10 +390,8 @@ class Retries:
 
         The longest one comes first, so that the run does not end with one worker busy and all others idle.
         """
-        if (retry := _take(self._own, tries)) is not None:
+        if (retry := _take(self._own, tries)) or not (self._folder / _RETRIES).exists():
             return retry
-        if not (self._folder / _RETRIES).exists():
-            return None
         with self._shared() as retries:
             return _take(retries, tries)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,23 +43,21 @@ FIXTURE = "schedule"
 FILE, COVERAGE = "schedule.json", "coverage.json"
 
 
-def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the storm without `--storm`, and everything else with it.
+def others(config: pytest.Config, items: Sequence[pytest.Item]) -> Set[pytest.Item]:
+    """Return what does not run: the storm without `--storm`, and everything else with it.
 
     Raises:
         Problem: The option is invalid.
     """
-    source, runs = config.getoption("storm"), config.getoption("storm_coverage")
-    if runs and (not source or minutes_of(source) is None):
+    source, runs = _source(config), config.getoption("storm_coverage")
+    if runs and not isinstance(source, float):
         raise Problem("only a storm of so many minutes takes a coverage", "--storm-coverage", "leave it out")
     read_coverage(map(Path, runs))
-    if source and minutes_of(source) is None:
-        path = schedule_file(Path(source))
-        Schedule.from_json(rundir.read_json(path), str(path))
-    others = [item for item in items if (FIXTURE in getattr(item, "fixturenames", ())) != bool(source)]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
+    return {item for item in items if _is_storm(item) != (source is not None)}
+
+
+def _is_storm(item: pytest.Item) -> bool:
+    return FIXTURE in getattr(item, "fixturenames", ())
 
 
 def schedule_for(config: pytest.Config, lab: Lab, folder: Path) -> Schedule:
@@ -67,29 +66,16 @@ def schedule_for(config: pytest.Config, lab: Lab, folder: Path) -> Schedule:
     Raises:
         Problem: The file that the option names is invalid for this lab.
     """
-    met = read_coverage(map(Path, config.getoption("storm_coverage")))
-    schedule = _schedule(config.getoption("storm"), config.getoption("storm_seed"), met, lab)
+    schedule = _source(config)
+    if isinstance(schedule, Schedule):
+        schedule.check_targets(len(lab.targets), config.getoption("storm"))
+    else:
+        met = read_coverage(map(Path, config.getoption("storm_coverage")))
+        seed, duration_s = config.getoption("storm_seed"), 60 * float(config.getoption("storm"))
+        grace_s = lab.configuration["G"]
+        schedule = generate(seed, duration_s, len(lab.targets), grace_s, lab.toleration_s, met)
     rundir.write_json(folder / FILE, schedule.to_json())
     return schedule
-
-
-def _schedule(source: str, seed: int, met: Collection[Combination], lab: Lab) -> Schedule:
-    minutes = minutes_of(source)
-    if minutes is not None:
-        return generate(seed, 60 * minutes, len(lab.targets), lab.configuration["G"], lab.toleration_s, met)
-    path = schedule_file(Path(source))
-    schedule = Schedule.from_json(rundir.read_json(path), str(path))
-    schedule.check_targets(len(lab.targets), str(path))
-    return schedule
-
-
-def minutes_of(source: str) -> float | None:
-    """Return a number of minutes, or None for a path."""
-    try:
-        minutes = float(source)
-    except ValueError:
-        return None
-    return minutes if 0 < minutes < float("inf") else None
 
 
 def expected_s(item: pytest.Item, grace_s: float) -> float | None:
@@ -98,14 +84,19 @@ def expected_s(item: pytest.Item, grace_s: float) -> float | None:
     Raises:
         Problem: The file that the option names is invalid.
     """
-    if FIXTURE not in getattr(item, "fixturenames", ()):
-        return None
-    source = item.config.getoption("storm")
-    minutes = minutes_of(source)
-    if minutes is not None:
-        return 60 * minutes
-    path = schedule_file(Path(source))
-    return expected_end_s(Schedule.from_json(rundir.read_json(path), str(path)).steps, grace_s)
+    source = _source(item.config) if _is_storm(item) else None
+    if isinstance(source, Schedule):
+        return expected_end_s(source.steps, grace_s)
+    return None if source is None else 60 * source
+
+
+def _source(config: pytest.Config) -> float | Schedule | None:
+    """Return the minutes or the schedule of `--storm`; None without it. Raises Problem."""
+    source = config.getoption("storm")
+    with contextlib.suppress(ValueError):
+        if 0 < float(source) < float("inf"):
+            return float(source)
+    return read_schedule(schedule_file(Path(source))) if source else None
 
 
 def schedule_file(path: Path) -> Path:
@@ -118,19 +109,22 @@ def schedule_file(path: Path) -> Path:
         return path.resolve()
     schedules = sorted(path.glob(f"scenarios/*/{FILE}"))
     if not schedules:
-        message = (
-            "no schedule of a storm" if path.is_dir() else "no such file or run, and no number of minutes"
-        )
+        absent = "no such file or run, and no number of minutes"
+        message = "no schedule of a storm" if path.is_dir() else absent
         raise Problem(message, f"{OPTION} {path}", f"use minutes, a {FILE} or the folder of a storm's run")
     return schedules[0].resolve()
+
+
+def read_schedule(path: Path) -> Schedule:
+    """Read a schedule. Raises Problem."""
+    return Schedule.from_json(rundir.read_json(path), str(path))
 
 
 def store_coverage(folder: Path, history: History) -> None:
     """Store what the storm of a scenario met; another scenario has no schedule."""
     path = folder / FILE
     if path.exists():
-        schedule = Schedule.from_json(rundir.read_json(path), str(path))
-        rundir.write_json(folder / COVERAGE, sorted(coverage(schedule.steps, history)))
+        rundir.write_json(folder / COVERAGE, sorted(coverage(read_schedule(path).steps, history)))
 
 
 def read_coverage(runs: Iterable[Path]) -> frozenset[Combination]:
@@ -151,8 +145,7 @@ def read_coverage(runs: Iterable[Path]) -> frozenset[Combination]:
 
 def coverage_summary(run: Path) -> str:
     """Return what the storm of a run met, in one line. Raises Problem if it was not stored."""
-    met, path = read_coverage([run]), schedule_file(run)
-    earlier = Schedule.from_json(rundir.read_json(path), str(path)).coverage
+    met, earlier = read_coverage([run]), read_schedule(schedule_file(run)).coverage
     line = f"coverage: {len(met)} of {len(POSSIBLE)} combinations of fault and cluster state"
     return f"{line}, {len(met.difference(earlier))} of them new" if earlier else line
 
@@ -199,8 +192,7 @@ def read_deviation(run: Path) -> Deviation:
     for scenario in storms:
         for row in scenario.rows:
             if row["verdict"] == "deviates":
-                path = scenario.folder / FILE
-                schedule = Schedule.from_json(rundir.read_json(path), str(path))
+                schedule = read_schedule(scenario.folder / FILE)
                 history, grace_s = scenario.history(), scenario.configuration()["G"]
                 # The run may have had more scenarios, or more tries.
                 took_s = _START_S + history.ended_t - history.began_t
@@ -217,14 +209,8 @@ def shrink_deviation(deviation: Deviation, minutes: float, judge: Judge, report:
         report(f"a storm with {counted(len(steps), 'fault')}; of {minutes:g} min for all storms, {rest}")
         return judge(steps)
 
-    return shrink(
-        deviation.schedule.steps,
-        guesses(deviation),
-        deviation.took_s,
-        60 * minutes,
-        deviation.grace_s,
-        judge_reported,
-    )
+    steps, grace_s = deviation.schedule.steps, deviation.grace_s
+    return shrink(steps, guesses(deviation), deviation.took_s, 60 * minutes, grace_s, judge_reported)
 
 
 def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
