@@ -104,19 +104,14 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Problem(
-            f"the cache cannot be written: {error.strerror}",
-            str(folder),
-            "set XDG_CACHE_HOME to a writable folder",
-        ) from error
+        message = f"the cache cannot be written: {error.strerror}"
+        raise Problem(message, str(folder), "set XDG_CACHE_HOME to a writable folder") from error
 
 
 def unfinished(folder: Path) -> list[Path]:
     """Return the unfinished snapshots in a folder (`.KEY.new-*`) whose lock no process holds."""
-    partial = folder.glob(".*.new-*")
-    return [
-        path for path in partial if not locks.is_held(folder / f"{path.name.rpartition('.new-')[0]}.lock")
-    ]
+    lock_of = {path: folder / f"{path.name.rpartition('.new-')[0]}.lock" for path in folder.glob(".*.new-*")}
+    return [path for path, lock in lock_of.items() if not locks.is_held(lock)]
 
 
 def load_or_build(
@@ -136,9 +131,8 @@ def load_or_build(
                 make()
                 loaded = load(entry)
     if loaded is None:
-        raise Problem(
-            "the new cache entry cannot be read back", str(entry), "remove this folder and try again"
-        )
+        message = "the new cache entry cannot be read back"
+        raise Problem(message, str(entry), "remove this folder and try again")
     return loaded
 
 

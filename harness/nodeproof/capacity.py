@@ -14,8 +14,7 @@ from nodeproof.labs.base.spec import Shape
 from nodeproof.labs.kinds.kind import Kind
 from nodeproof.model.problem import Problem
 
-_PROC = Path("/proc")
-_MEMORY_INFO = _PROC / "meminfo"
+_MEMORY_INFO, _CPU_PRESSURE = Path("/proc/meminfo"), Path("/proc/pressure/cpu")
 _WORKER_MIB = 256
 """Memory of a worker that records and judges: measured 135, plus a long recording."""
 _SOME_PRESSURE = re.compile(r"some avg10=(\d+(?:\.\d+)?)")
@@ -25,12 +24,8 @@ _LEAST_SHARE = 0.05
 
 def lab_mib(kind: Kind, shapes: Sequence[Shape]) -> int:
     """Return the memory that a lab of these nodes needs (MiB)."""
-    return kind.host.control_plane_mib + sum(_node_mib(kind, shape) for shape in shapes)
-
-
-def _node_mib(kind: Kind, shape: Shape) -> int:
-    more_mib = shape.memory_mib - kind.host.machine_mib if shape.memory_mib else 0
-    return kind.host.node_mib + more_mib
+    more_mib = sum(shape.memory_mib - kind.host.machine_mib for shape in shapes if shape.memory_mib)
+    return kind.host.control_plane_mib + kind.host.node_mib * len(shapes) + more_mib
 
 
 def available_mib() -> int:
@@ -52,11 +47,8 @@ def max_labs(kind: Kind, shapes: Sequence[Shape]) -> tuple[int, str]:
     per_core = kind.limits.labs_per_core * len(shapes) / sum(shape.cpus for shape in shapes)
     by_cores = int(cores * per_core)
     by_memory = free_mib // (lab_mib(kind, shapes) + _WORKER_MIB)
-    reason = (
-        f"{per_core:.2g} {kind.name} labs a core and {cores} cores: {by_cores}; "
-        f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
-    )
-    return max(1, min(by_cores, by_memory)), reason
+    what = f"{per_core:.2g} {kind.name} labs"
+    return max(1, min(by_cores, by_memory)), _reason(what, cores, by_cores, free_mib, by_memory)
 
 
 def max_zones(kind: Kind, nodes: int) -> tuple[int, str]:
@@ -69,26 +61,25 @@ def max_zones(kind: Kind, nodes: int) -> tuple[int, str]:
     by_cores = int(cores * kind.limits.zones_per_core)
     by_memory = max(0, free_mib) // (nodes * kind.host.node_mib + _WORKER_MIB)
     by_limit = kind.limits.nodes // nodes
-    reason = (
-        f"{kind.limits.zones_per_core:g} zones of one {kind.name} lab a core and {cores} cores: {by_cores}; "
-        f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
-    )
-    return max(1, min(by_cores, by_memory, by_limit)), reason
+    what = f"{kind.limits.zones_per_core:g} zones of one {kind.name} lab"
+    return max(1, min(by_cores, by_memory, by_limit)), _reason(what, cores, by_cores, free_mib, by_memory)
 
 
-def pressure(proc: Path = _PROC) -> float:
+def _reason(what: str, cores: int, by_cores: int, free_mib: int, by_memory: int) -> str:
+    memory = f"{free_mib / 1024:.1f} GiB of memory: {by_memory}"
+    return f"{what} a core and {cores} cores: {by_cores}; {memory}"
+
+
+def pressure() -> float:
     """Return the share of the last 10 s in which something waited for a processor, from 0 to 1.
 
     Without pressure stall information, count the runnable processes beyond the number of processors instead.
-    Source: Documentation/accounting/psi.rst; proc_loadavg(5).
+    Source: Documentation/accounting/psi.rst; getloadavg(3).
     """
     with contextlib.suppress(OSError):
-        match = _SOME_PRESSURE.match((proc / "pressure" / "cpu").read_text())
-        if match:
+        if match := _SOME_PRESSURE.match(_CPU_PRESSURE.read_text()):
             return min(1.0, float(match[1]) / 100)
-    cores = len(os.sched_getaffinity(0))
-    waiting = float((proc / "loadavg").read_text().split()[0]) / cores - 1
-    return min(1.0, max(0.0, waiting))
+    return min(1.0, max(0.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)) - 1))
 
 
 def busy_share(sample_s: float) -> float:

@@ -40,6 +40,7 @@ from nodeproof.safety.guard import Declared, Refused, check_plan, check_target
 from tests import leftovers
 from tests.acceptance.command import nodeproof, start
 from tests.contract.kinds import Kind
+from tests.fakes import executable
 from tests.waiting import eventually, pause
 
 COMMAND_TIMEOUT_S = 10.0
@@ -58,7 +59,7 @@ below() {
 all="$PPID $(below $PPID)"
 """
 """A shell's variable with its parent and all its descendants except the shell's own."""
-BROKEN = """#!/bin/sh
+BROKEN = """
 [ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
 echo "first words" >&2
 echo "Error: no such flag: --nonsense" >&2
@@ -83,14 +84,13 @@ def broken_components(components: Components, tmp_path: Path) -> Components:
     for role in ROLES:
         (tmp_path / role).symlink_to(components.path(role))
     (tmp_path / "kube-apiserver").unlink()
-    (tmp_path / "kube-apiserver").write_text(BROKEN)
-    (tmp_path / "kube-apiserver").chmod(0o755)
+    executable(tmp_path / "kube-apiserver", BROKEN)
     return obtain(str(tmp_path), components.kubernetes_version, print)
 
 
-def audit(lab: LabHandle) -> list[Mapping[str, Json]]:
-    lines = (lab.life.logs / "audit.jsonl").read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+def in_lab(lab: LabHandle, *argv: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+    """Run a command in a lab's namespaces and return its output."""
+    return str(registry.client(lab.name).spawn_command([*argv], timeout_s)["stdout"])
 
 
 def as_kubelet(kind: Kind, lab: LabHandle, name: str, *arguments: str) -> Mapping[str, Json]:
@@ -105,14 +105,6 @@ def as_kubelet(kind: Kind, lab: LabHandle, name: str, *arguments: str) -> Mappin
         f"--client-key={files / 'kubelet.key'}",
     ]
     return registry.client(lab.name).spawn_command([*argv, *arguments], COMMAND_TIMEOUT_S)
-
-
-@pytest.mark.vm
-def test_all_nodes_are_ready(lab: LabHandle) -> None:
-    nodes = {entry["metadata"]["name"]: entry for entry in lab.cluster.api.get(WATCHED["nodes"])["items"]}
-
-    assert set(nodes) == set(lab.fleet.node_names())
-    assert all(is_ready(entry) for entry in nodes.values())
 
 
 @pytest.mark.vm
@@ -138,9 +130,8 @@ def test_kubelet_answers_from_outside_the_cluster(lab: LabHandle, node: str) -> 
     address = lab.fleet.machine(node).data_address
     assert kubelet_from_outside(node, address).read(lab) == ANSWERS
     assert kubelet_from_outside(node, UNUSED_ADDRESS).read(lab) != ANSWERS
-    with registry.client(lab.name).dial(
-        address, KUBELET_PORT, COMMAND_TIMEOUT_S, OUTSIDE_ADDRESS
-    ) as connection:
+    client = registry.client(lab.name)
+    with client.dial(address, KUBELET_PORT, COMMAND_TIMEOUT_S, OUTSIDE_ADDRESS) as connection:
         assert connection.getsockname()[0] == OUTSIDE_ADDRESS
 
 
@@ -173,7 +164,9 @@ def test_pod_runs_and_the_audit_log_names_its_creator(lab: LabHandle, node: str)
     pod = run_pod(lab.cluster.api, node)
 
     assert is_running(lab.cluster.api, pod)
-    request = next(line for line in audit(lab) if line.get("objectRef", {}).get("name") == pod.name)
+    log = (lab.life.logs / "audit.jsonl").read_text().splitlines(keepends=True)
+    lines = [json.loads(line) for line in log if line.endswith("\n")]
+    request = next(line for line in lines if line.get("objectRef", {}).get("name") == pod.name)
     assert (request["verb"], request["objectRef"]["resource"]) == ("create", "pods")
     assert request["user"]["username"] == "nodeproof-admin"
     assert request["objectRef"]["namespace"] == NAMESPACE
@@ -214,8 +207,7 @@ def test_lab_yields_cpu_to_the_harness_and_machines_to_the_controllers(kind: Kin
 def test_lab_reports_that_it_was_suspended(lab: LabHandle, tmp_path: Path) -> None:
     """The harness was not suspended: only the lab can measure a component's delay."""
     with lab.record(tmp_path / "history.jsonl", []) as recording:
-        stop = f"kill -STOP $PPID; sleep {STOPPED_S}; kill -CONT $PPID"
-        registry.client(lab.name).spawn_command(["sh", "-c", stop], COMMAND_TIMEOUT_S)
+        in_lab(lab, "sh", "-c", f"kill -STOP $PPID; sleep {STOPPED_S}; kill -CONT $PPID")
         eventually(lambda: _lab_delays(recording.history()), EVENTS_TIMEOUT_S)
     late = _lab_delays(recording.history())
     assert max(late, default=0.0) > STOPPED_S - 2 * TICK_S
@@ -234,18 +226,17 @@ def test_recording_waits_for_nodes_lost_by_a_suspended_lab(
     if kind.name != "process":
         pytest.skip("its machines are no processes of its supervisor")
     limits, events = lab.configuration, MachineEvents(lab.dir / "events.jsonl")
-    client = registry.client(lab.name)
-    entered = str(client.status().components[f"kubelet-{node}"])
-    kubelet = client.spawn_command(["pgrep", "-P", entered], COMMAND_TIMEOUT_S)["stdout"].strip()
+    entered = registry.client(lab.name).status().components[f"kubelet-{node}"]
+    kubelet = in_lab(lab, "pgrep", "-P", str(entered)).strip()
     stopped = (
         f"kill -STOP $all; sleep {limits['G'] + 1}; kill -CONT $(printf '%s\\n' $all | grep -vx {kubelet})"
     )
-    client.spawn_command(["sh", "-c", f"{OF_THIS_LAB}{stopped}"], 3 * limits["G"])
+    in_lab(lab, "sh", "-c", f"{OF_THIS_LAB}{stopped}", timeout_s=3 * limits["G"])
     went_on_t = time.monotonic()
     try:
         lost = eventually(lambda: not is_ready(lab.cluster.api.get(node_path(node))), 2 * limits["G"])
     finally:
-        client.spawn_command(["kill", "-CONT", kubelet], COMMAND_TIMEOUT_S)
+        in_lab(lab, "kill", "-CONT", kubelet)
     assert lost
     assert eventually(
         lambda: any(event.get("late_s", 0) > limits["G"] for event in events.read()), EVENTS_TIMEOUT_S
@@ -273,7 +264,7 @@ def test_lab_reports_cpu_waits_of_its_controllers(lab: LabHandle, tmp_path: Path
 
         def crowded_entries() -> list[Entry]:
             # Idle controllers do not wait.
-            registry.client(lab.name).spawn_command(["sh", "-c", crowd], COMMAND_TIMEOUT_S)
+            in_lab(lab, "sh", "-c", crowd)
             return [entry for entry in _waited(recording.history()) if entry.data["late_s"] > NOTABLE_S]
 
         assert eventually(crowded_entries, EVENTS_TIMEOUT_S)
@@ -306,11 +297,10 @@ def test_lab_folder_is_private_to_its_owner(lab: LabHandle) -> None:
 
 def test_log_of_a_verbose_component_is_truncated(lab: LabHandle) -> None:
     log, inside = lab.life.logs / "etcd.log", lab.dir / "mem" / "logs" / "etcd.log"
-    flood = ["sh", "-c", f"head -c {LIMIT_BYTES + 1} /dev/zero >>{inside}"]
-    assert registry.client(lab.name).spawn_command(flood, COMMAND_TIMEOUT_S)["status"] == 0
+    in_lab(lab, "sh", "-c", f"head -c {LIMIT_BYTES + 1} /dev/zero >>{inside}")
     assert eventually(lambda: log.stat().st_size < LIMIT_BYTES, EVENTS_TIMEOUT_S)
     assert log.with_name("etcd.log.1").stat().st_size > LIMIT_BYTES
-    registry.client(lab.name).spawn_command(["rm", f"{inside}.1"], COMMAND_TIMEOUT_S)
+    in_lab(lab, "rm", f"{inside}.1")
 
 
 def test_any_program_runs_in_the_lab_network(lab: LabHandle, tmp_path: Path) -> None:
@@ -403,10 +393,8 @@ def booted(recording: Recording, node: str) -> list[Entry]:
 def test_nodes_join_and_leave_while_the_lab_runs(lab: LabHandle, joined: str) -> None:
     lab.wait_nodes_ready([joined], READY_TIMEOUT_S)
     assert lab.fleet.machine(joined).reaches_control_plane()
-    assert (
-        lab.cluster.api.get(node_path(joined))["metadata"]["labels"]["topology.kubernetes.io/zone"]
-        == "zone-a"
-    )
+    labels = lab.cluster.api.get(node_path(joined))["metadata"]["labels"]
+    assert labels["topology.kubernetes.io/zone"] == "zone-a"
     (target,) = lab.safety.injector.targets(joined, [joined])
     check_plan(joined, ("node",), [joined], lab.safety.lab_record(), Declared({joined}), set(), set)
     check_target(target, lab.safety.lab_record())
@@ -422,15 +410,12 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: LabHandle, joined: str) ->
 
 def test_labs_with_the_same_addresses_are_isolated(lab: LabHandle, node: str, second: LabHandle) -> None:
     ours, theirs = lab.fleet.machine(node), second.fleet.machine(node)
-    assert (ours.data_address, ours.control_plane_addresses) == (
-        theirs.data_address,
-        theirs.control_plane_addresses,
+    assert ours.data_address == theirs.data_address
+    assert ours.control_plane_addresses == theirs.control_plane_addresses
+    own, other = (
+        at.run(["cat", "/etc/machine-id"], timeout_s=COMMAND_TIMEOUT_S).stdout for at in (ours, theirs)
     )
-
-    identity = [
-        str(at.run(["cat", "/etc/machine-id"], timeout_s=COMMAND_TIMEOUT_S).stdout) for at in (ours, theirs)
-    ]
-    assert identity[0] != identity[1]
+    assert own != other
     assert lab.safety.lab_record().kube_system_uid != second.safety.lab_record().kube_system_uid
     assert sorted(second.fleet.node_names()) == [node]
     ours.power("off")
@@ -451,10 +436,14 @@ def _by_name(lab: LabHandle, _footprint: leftovers.Footprint) -> None:
     registry.down(lab.name)
 
 
-def _by_name_once_killed(lab: LabHandle, footprint: leftovers.Footprint) -> None:
-    lab.close()
+def _kill_supervisor(lab: LabHandle, footprint: leftovers.Footprint) -> None:
     leftovers.kill(footprint.supervisor)
     assert eventually(lambda: lab.name not in registry.running(), READY_TIMEOUT_S)
+
+
+def _by_name_once_killed(lab: LabHandle, footprint: leftovers.Footprint) -> None:
+    lab.close()
+    _kill_supervisor(lab, footprint)
     registry.down(lab.name)
 
 
@@ -481,9 +470,7 @@ def test_ended_lab_leaves_nothing(
 @pytest.mark.alone
 def test_lab_ends_with_its_killed_supervisor_and_is_swept(second: LabHandle, lab: LabHandle) -> None:
     footprint = leftovers.footprint(second.name)
-    leftovers.kill(footprint.supervisor)
-
-    assert eventually(lambda: second.name not in registry.running(), READY_TIMEOUT_S)
+    _kill_supervisor(second, footprint)
     assert second.name in registry.sweep()
     assert leftovers.leftovers(footprint) == []
     assert lab.name in registry.running()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -67,25 +68,39 @@ def left_in(lab: LabHandle, node: str) -> Fault:
     return fault
 
 
+@contextlib.contextmanager
+def in_use(lab: LabHandle) -> Iterator[None]:
+    """Use a lab as another process does."""
+    with contextlib.closing(registry.attach(lab.name)) as holder:
+        holder.leases.take_lab()
+        yield
+
+
+def is_cut(lab: LabHandle, fault: Fault) -> bool:
+    """Return whether a fault is in a lab, and is the only one that its ledger lists."""
+    listed = [entry.fault["id"] for entry in lab.safety.ledger.unfinished()]
+    return listed == [fault.id] and not lab.fleet.machine(fault.node).reaches_control_plane()
+
+
+def is_healed(lab: LabHandle, fault: Fault) -> bool:
+    """Return whether a fault is gone from a lab, and from its ledger."""
+    return lab.safety.ledger.unfinished() == [] and lab.fleet.machine(fault.node).reaches_control_plane()
+
+
 @pytest.mark.parametrize("command", ["run", "heal"])
 def test_lab_in_use_is_refused_at_once_with_its_user(
     lab: LabHandle, cut: Fault, command: str, tmp_path: Path
 ) -> None:
-    holder = registry.attach(lab.name)
-    holder.leases.take_lab()
     arguments = {"run": ("--no-site", "--lab", lab.name, SCENARIO), "heal": ("--lab-name", lab.name)}
-    try:
+    with in_use(lab):
         began = time.monotonic()
         process = nodeproof(command, *arguments[command], cwd=tmp_path)
         took_s = time.monotonic() - began
-    finally:
-        holder.close()
 
     assert process.status == 2, process
     assert f"process {os.getpid()} is using it (lab {lab.name})" in process.stderr + process.stdout
     assert took_s < AT_ONCE_S
-    assert not lab.fleet.machine(cut.node).reaches_control_plane()
-    assert [entry.fault["id"] for entry in lab.safety.ledger.unfinished()] == [cut.id]
+    assert is_cut(lab, cut)
 
 
 def test_foreign_cluster_is_refused_before_any_contact(
@@ -97,7 +112,7 @@ def test_foreign_cluster_is_refused_before_any_contact(
     for fault in (fault_type(node) for fault_type in FAULTS.values()):
         with (
             pytest.raises(Refused, match=f"kube-system UID of {node} is .*, lab {lab.name} recorded"),
-            ours.inject(fault, Declared({node}), _nothing),
+            ours.inject(fault, Declared({node}), lambda *_arguments, **_data: None),
         ):
             pytest.fail("it is another lab's")
 
@@ -112,8 +127,7 @@ def test_labs_side_by_side_do_not_sweep_or_heal_each_other(
     assert nodeproof("heal", "--lab-name", other.name, cwd=tmp_path).status == 0
     assert not {lab.name, other.name} & set(registry.sweep())
 
-    assert not lab.fleet.machine(cut.node).reaches_control_plane()
-    assert [entry.fault["id"] for entry in lab.safety.ledger.unfinished()] == [cut.id]
+    assert is_cut(lab, cut)
     assert list(registry.client(lab.name).status().armed) == [cut.id]
     for running_lab in (lab, other):
         assert registry.client(running_lab.name).status().phase == "ready"
@@ -124,17 +138,15 @@ def test_labs_side_by_side_do_not_sweep_or_heal_each_other(
 @pytest.mark.alone
 @pytest.mark.parametrize("also", ["nothing else", "its supervisor"])
 def test_killed_up_is_cleaned_up(kind: Kind, lab: LabHandle, also: str, tmp_path: Path) -> None:
-    tables = leftovers.host_tables()
+    tables, log = leftovers.host_tables(), tmp_path / "log"
     argv = [sys.executable, "-m", "nodeproof.cli", "up", "--lab", kind.name, "--nodes", "1"]
-    child = proc.start(argv, log=tmp_path / "log", cwd=tmp_path, own_session=True)
+    child = proc.start(argv, log=log, cwd=tmp_path, own_session=True)
     try:
-        assert eventually(lambda: _is_starting(tmp_path / "log"), START_TIMEOUT_S), (
-            tmp_path / "log"
-        ).read_text()
+        assert eventually(lambda: _announced(log) in registry.running(), START_TIMEOUT_S), log.read_text()
     finally:
         child.kill()
         child.wait(timeout=COMMAND_TIMEOUT_S)
-    name = _announced(tmp_path / "log")
+    name = _announced(log)
 
     if also == "its supervisor":
         leftovers.kill(leftovers.footprint(name).supervisor)
@@ -153,15 +165,9 @@ def test_lab_that_cannot_be_healed_does_not_block_others(
     lab: LabHandle, other: LabHandle, cut: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "_names", lambda _arguments: [other.name, lab.name])
-    holder = registry.attach(other.name)
-    holder.leases.take_lab()
-    try:
-        with pytest.raises(Problem, match=f"is using it .lab {other.name}."):
-            commands.heal(argparse.Namespace(cluster=""))
-    finally:
-        holder.close()
-    assert lab.fleet.machine(cut.node).reaches_control_plane()
-    assert lab.safety.ledger.unfinished() == []
+    with in_use(other), pytest.raises(Problem, match=f"is using it .lab {other.name}."):
+        commands.heal(argparse.Namespace(cluster=""))
+    assert is_healed(lab, cut)
 
 
 def test_run_heals_leftovers_of_a_lab_it_does_not_use(
@@ -171,25 +177,19 @@ def test_run_heals_leftovers_of_a_lab_it_does_not_use(
 
     assert ended.status == 0, ended
     assert f"lab {other.name}: healed the faults of an earlier run" in ended.stderr + ended.stdout
-    assert other.fleet.machine(abandoned.node).reaches_control_plane()
-    assert other.safety.ledger.unfinished() == []
+    assert is_healed(other, abandoned)
     assert registry.client(other.name).status().not_disarmed == []
 
 
 def test_run_leaves_a_lab_in_use_alone(
     lab: LabHandle, other: LabHandle, abandoned: Fault, tmp_path: Path
 ) -> None:
-    holder = registry.attach(other.name)
-    holder.leases.take_lab()
-    try:
+    with in_use(other):
         ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
-    finally:
-        holder.close()
 
     assert ended.status == 0, ended
     assert other.name not in ended.stderr + ended.stdout
-    assert not other.fleet.machine(abandoned.node).reaches_control_plane()
-    assert [entry.fault["id"] for entry in other.safety.ledger.unfinished()] == [abandoned.id]
+    assert is_cut(other, abandoned)
 
 
 def test_run_reports_what_it_could_not_heal_in_another_lab(
@@ -218,8 +218,7 @@ def test_unknown_fault_does_not_block_healing_of_others(
     lab.safety.ledger.write("closed", stranger)
 
     assert "deadbeef" in left
-    assert lab.fleet.machine(cut.node).reaches_control_plane()
-    assert lab.safety.ledger.unfinished() == []
+    assert is_healed(lab, cut)
 
 
 @pytest.mark.parametrize("command", ["run", "up", "down", "heal"])
@@ -229,16 +228,7 @@ def test_force_option_does_not_exist(command: str, tmp_path: Path) -> None:
     assert "unrecognized arguments: --force" in process.stderr
 
 
-def _nothing(*_args: object, **_data: object) -> None:
-    """Discard history entries."""
-
-
 def _announced(log: Path) -> str:
     """Return the name of the lab that `up` announced."""
     match = re.search(r"lab (p-[0-9a-f]{6}):", log.read_text())
     return match.group(1) if match else ""
-
-
-def _is_starting(log: Path) -> bool:
-    name = _announced(log)
-    return bool(name) and name in registry.running()

@@ -6,9 +6,11 @@ rate limiter and a state for each zone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from nodeproof.checks.moments import find
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.cluster.workloads import is_running
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S
+from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import InUse, LabHandle
 from nodeproof.model.cluster import ZONE_LABEL
@@ -52,15 +55,13 @@ LOST = (2, 2, 1)
 """Per zone: more in total than one bucket would evict before the last zone's first eviction."""
 HELD_S = 60.0
 """Longer than the test: a switch must not heal what another worker has to."""
-Zones = Mapping[str, Sequence[str]]
 
 
 @pytest.fixture(scope="module")
 def zoned(components: Components) -> Iterator[LabHandle]:
     """Start a process lab with three zones of three nodes."""
-    lab = starting.up(
-        starting.LabRequest(starting.new_name(), NODES, ZONES, "fast", False), components, print
-    )
+    request = starting.LabRequest(starting.new_name(), NODES, ZONES, "fast", False)
+    lab = starting.up(request, components, print)
     try:
         lab.prepare()
         yield lab
@@ -84,9 +85,8 @@ def theirs(zoned: LabHandle, ours: LabHandle) -> Iterator[LabHandle]:
 @pytest.mark.alone
 def test_each_zone_evicts_at_its_own_rate(zoned: LabHandle, tmp_path: Path) -> None:
     lost = _lost(zoned)
-    nodes = [entry for entry in zoned.fleet.nodes() if any(entry.name in names for names in lost.values())]
-    needs = Needs(nodes=NODES, zones=ZONES, faulted=len(nodes), radius="zone")
-    stage = Lab(zoned, tmp_path, needs, nullcontext)
+    nodes = [entry for zone_nodes in lost for entry in zone_nodes]
+    stage = _stage(zoned, tmp_path, nodes=NODES, zones=ZONES, faulted=len(nodes), radius="zone")
     with stage.record(), stage.inject(outage(*nodes)) as cut:
         for entry in nodes:
             unknown = _unknown(entry.name)
@@ -96,7 +96,8 @@ def test_each_zone_evicts_at_its_own_rate(zoned: LabHandle, tmp_path: Path) -> N
     period_s, slack = 1 / zoned.configuration["E"], slack_s(history, zoned.configuration)
 
     assert slack < period_s / 2, "host-too-loaded: nothing can be told apart"
-    for names in lost.values():
+    for zone_nodes in lost:
+        names = [entry.name for entry in zone_nodes]
         first, *others = sorted(names, key=lambda name: _t(history, _tainted(name)))
         waited_s = _t(history, _tainted(first)) - _t(history, _unknown(first))
         assert waited_s < zoned.configuration["P"] + slack, "it waited for another zone's"
@@ -115,7 +116,7 @@ def test_zone_lease_knows_only_its_own_nodes(
     stranger = min(other)
     with pytest.raises(Problem, match=f"no node '{stranger}'"):
         ours.fleet.machine(stranger)
-    stage = Lab(ours, tmp_path, Needs(faulted=1), nullcontext)
+    stage = _stage(ours, tmp_path, faulted=1)
     assert {entry.name for entry in stage.nodes()} == own
     with stage.record(), pytest.raises(Refused, match=stranger), stage.inject(partition(stranger)):
         pytest.fail("it is a neighbour's")
@@ -132,7 +133,7 @@ def test_machine_joins_under_a_name_that_left_another_zone(
     ours: LabHandle, theirs: LabHandle, tmp_path: Path
 ) -> None:
     for lab, other in ((ours, theirs), (theirs, ours)):
-        Lab(lab, tmp_path, Needs(), nullcontext).run(join("box"))
+        _stage(lab, tmp_path).run(join("box"))
         assert other.fleet.is_in_other_zone("box")
         assert not lab.fleet.is_in_other_zone("box")
         lab.safety.undo_changes()
@@ -141,7 +142,7 @@ def test_machine_joins_under_a_name_that_left_another_zone(
 
 @pytest.mark.alone
 def test_heal_and_cleanup_leave_other_zones_alone(ours: LabHandle, theirs: LabHandle, tmp_path: Path) -> None:
-    stage, node = Lab(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
+    stage, node = _stage(theirs, tmp_path, faulted=1), theirs.fleet.node_names()[0]
     with stage.record():
         pod = stage.run(run_pod(on=node))
         daemons = stage.run(workload("DaemonSet").make).value["body"]
@@ -163,7 +164,7 @@ def test_heal_and_cleanup_leave_other_zones_alone(ours: LabHandle, theirs: LabHa
 def test_cleanup_leaves_pods_of_a_node_deleted_by_another_worker(
     ours: LabHandle, theirs: LabHandle, tmp_path: Path
 ) -> None:
-    stage, node = Lab(theirs, tmp_path, Needs(faulted=1), nullcontext), theirs.fleet.node_names()[0]
+    stage, node = _stage(theirs, tmp_path, faulted=1), theirs.fleet.node_names()[0]
     with stage.record():
         pod = stage.run(run_pod(on=node))
         with stage.inject(delete_node(node, stage.labels(node))):
@@ -185,8 +186,7 @@ def test_fault_of_a_dead_worker_is_healed_by_the_next_user_of_its_zone(
     theirs.close()
 
     assert ours.safety.heal_unfinished() == []
-    later = registry.attach(zoned.name)
-    try:
+    with closing(registry.attach(zoned.name)) as later:
         assert later.lease(), "somebody had it"
         assert later.zone == zone
         assert not later.fleet.machine(fault.node).reaches_control_plane()
@@ -194,20 +194,18 @@ def test_fault_of_a_dead_worker_is_healed_by_the_next_user_of_its_zone(
         assert later.fleet.machine(fault.node).reaches_control_plane()
         assert later.safety.ledger.unfinished() == []
         later.wait_nodes_ready()
-    finally:
-        later.close()
 
 
 @pytest.mark.alone
 def test_node_joins_the_zone_of_its_worker(ours: LabHandle, theirs: LabHandle, tmp_path: Path) -> None:
     names = {lab.zone: f"joiner-{lab.zone}" for lab in (ours, theirs)}
     for lab in (ours, theirs):
-        stage = Lab(lab, tmp_path, Needs(), nullcontext)
+        stage = _stage(lab, tmp_path)
         stage.run(join(names[lab.zone]))
         assert names[lab.zone] in lab.fleet.node_names()
     slots = [entry.slot for lab in (ours, theirs) for entry in lab.fleet.nodes()]
     assert len(slots) == len(set(slots))
-    taken = Lab(ours, tmp_path, Needs(), nullcontext)
+    taken = _stage(ours, tmp_path)
     with pytest.raises(Problem, match="already exists"):
         taken.run(join(names[theirs.zone]))
     with pytest.raises(Problem, match="is not the scenario's zone"):
@@ -287,20 +285,22 @@ def test_death_in_another_zone_is_ignored(ours: LabHandle, theirs: LabHandle, tm
 
 
 def _leased(lab: LabHandle) -> Iterator[LabHandle]:
-    leased = registry.attach(lab.name)
-    try:
+    with closing(registry.attach(lab.name)) as leased:
         leased.lease()
         leased.prepare()
         yield leased
-    finally:
-        leased.close()
 
 
-def _lost(lab: LabHandle) -> Zones:
-    zones: dict[str, list[str]] = {}
-    for entry in lab.fleet.nodes():
-        zones.setdefault(entry.zone, []).append(entry.name)
-    return {zone: zones[zone][:many] for zone, many in zip(sorted(zones), LOST, strict=True)}
+def _lost(lab: LabHandle) -> list[list[NodeInfo]]:
+    """Return the nodes to lose of each zone."""
+    nodes = sorted(lab.fleet.nodes(), key=lambda entry: entry.zone)
+    zones = itertools.groupby(nodes, key=lambda entry: entry.zone)
+    return [list(zone_nodes)[:many] for (_zone, zone_nodes), many in zip(zones, LOST, strict=True)]
+
+
+def _stage(lab: LabHandle, folder: Path, **needs: Any) -> Lab:
+    """Return a lab as a scenario with these needs uses it."""
+    return Lab(lab, folder, Needs(**needs), nullcontext)
 
 
 def _unknown(node: str) -> Moment:

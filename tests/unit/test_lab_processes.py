@@ -19,17 +19,11 @@ import pytest
 from nodeproof import proc
 from nodeproof.disk import write_private
 from nodeproof.labs.base import autogroup
-from nodeproof.labs.base.control_plane import Kubectl, Services, ServiceShell
+from nodeproof.labs.base.control_plane import Kubectl, Services
 from nodeproof.labs.base.mounts import Memory, logs_in
 from nodeproof.labs.base.nodes import Nodes, RunningNode
-from nodeproof.labs.base.processes import (
-    EventLog,
-    Processes,
-    give_to_owner,
-    kill_and_wait,
-    limit_size,
-    truncate,
-)
+from nodeproof.labs.base.planes import Planes
+from nodeproof.labs.base.processes import EventLog, Processes, kill_and_wait, limit_size, truncate
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.stalls import RunQueueWaits, record_stalls, sequential_wait_s
 from nodeproof.labs.base.wire import MemoryUsage
@@ -44,14 +38,22 @@ OWN = cast("Nodes", SimpleNamespace(get=lambda _: RunningNode(NodeSpec("node-1",
 """A node whose first process is this one."""
 
 
+@pytest.fixture
+def services(tmp_path: Path) -> Services:
+    """Return the components of a lab without any."""
+    events, kubectl = EventLog(tmp_path / "events.jsonl"), Kubectl("/bin/kubectl", tmp_path / "kubeconfig")
+    processes = Processes(tmp_path, events)
+    return Services(
+        processes, Planes(processes, ()), tmp_path / "settings", events, kubectl, machine=pytest.fail
+    )
+
+
 def test_append_to_truncated_log_starts_at_its_beginning(tmp_path: Path) -> None:
+    """A console belongs to QEMU, an audit log to the API server; the lab's owner gets both."""
     log, earlier = tmp_path / "etcd.log", tmp_path / "etcd.log.1"
     looks: list[int] = []
-
-    def look() -> None:
-        looks.append(log.stat().st_size if log.exists() else 0)
-
-    limit_size(tmp_path, os.getuid(), os.getgid(), look, limit_bytes=100)
+    given: set[Path] = set()
+    limit_size(tmp_path, given.update, lambda: looks.append(log.stat().st_size), limit_bytes=100)
     with log.open("ab", buffering=0) as out:
         for text in (b"a" * 101, b"b" * 102):
             out.write(text)
@@ -60,6 +62,7 @@ def test_append_to_truncated_log_starts_at_its_beginning(tmp_path: Path) -> None
         out.write(b"after")
     assert log.read_bytes() == b"after"
     assert {101, 102} <= set(looks)
+    assert given == {log, earlier}
 
 
 def test_lab_remembers_when_its_memory_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,36 +113,23 @@ def test_root_follows_no_link_in_a_foreign_folder(tmp_path: Path) -> None:
     assert not victim.exists()
 
 
-def test_component_gets_only_harmless_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY")
-    monkeypatch.setenv("CI_JOB_NAME", "nightly")
-    processes = Processes(tmp_path, EventLog(tmp_path / "events.jsonl"))
-    processes.start("kubelet-node-1", ["env"], env={"GOMAXPROCS": "1"}).wait()
-    lines = (tmp_path / "kubelet-node-1.log").read_text().splitlines()
-    environment = dict(line.split("=", 1) for line in lines)
-    assert environment["PATH"] == os.environ["PATH"]
-    assert (environment["GOMAXPROCS"], environment["TZ"]) == ("1", "UTC")
-    assert not environment.keys() & {"AWS_SECRET_ACCESS_KEY", "CI_JOB_NAME"}
-    eventually(lambda: not processes.pids(), TIMEOUT_S)
-
-
-def test_commands_on_nodes_get_harmless_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_and_commands_get_only_harmless_variables(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY")
     monkeypatch.setattr(node, "_sees_its_files", lambda _pid: True)
-    events, kubectl = EventLog(tmp_path / "events.jsonl"), Kubectl("/bin/kubectl", tmp_path / "kubeconfig")
-    services = Services(Processes(tmp_path, events), tmp_path / "settings", events, kubectl, pytest.fail)
-    component = ServiceShell("etcd", kubectl, pytest.fail, services, tmp_path)
-    for shell in (NamespaceShell(OWN, "node-1", threading.Lock()), component):
-        completed = shell.run(["env"], timeout_s=TIMEOUT_S)
-        assert completed.status == 0, completed.stderr
-        names = {line.partition("=")[0] for line in completed.stdout.splitlines()}
+    services.processes.start("kubelet-node-1", ["env"], env={"GOMAXPROCS": "1"}).wait()
+    log = (tmp_path / "kubelet-node-1.log").read_text()
+    shells = NamespaceShell(OWN, "node-1", threading.Lock()), services.shell("etcd")
+    for output in (log, *(shell.run(["env"], timeout_s=TIMEOUT_S).stdout for shell in shells)):
+        names = {line.partition("=")[0] for line in output.splitlines()}
         assert "PATH" in names
         assert "AWS_SECRET_ACCESS_KEY" not in names
+    assert {"GOMAXPROCS=1", "TZ=UTC"} <= {*log.splitlines()}
+    eventually(lambda: not services.processes.pids(), TIMEOUT_S)
 
 
-def test_component_is_started_with_the_version_that_a_fault_wrote(tmp_path: Path) -> None:
-    events, kubectl = EventLog(tmp_path / "events.jsonl"), Kubectl("/bin/kubectl", tmp_path / "kubeconfig")
-    services = Services(Processes(tmp_path, events), tmp_path / "settings", events, kubectl, pytest.fail)
+def test_component_is_started_with_the_version_that_a_fault_wrote(services: Services, tmp_path: Path) -> None:
     executable(tmp_path / "newer", "echo Kubernetes v1.37.2")
     services.add_version("v1.37.2", {"kube-scheduler": str(tmp_path / "newer")})
     services.register("kube-scheduler", ["/older/kube-scheduler", "--v=1"])
@@ -153,15 +143,6 @@ def test_component_is_started_with_the_version_that_a_fault_wrote(tmp_path: Path
 def test_command_is_refused_on_a_node_that_sees_host_files() -> None:
     with pytest.raises(MachineError, match="node-1 is booting"):
         NamespaceShell(OWN, "node-1", threading.Lock()).run(["env"], timeout_s=TIMEOUT_S)
-
-
-def test_logs_of_root_are_given_to_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A console belongs to QEMU, an audit log to the API server; the lab's owner reads both."""
-    owners: list[tuple[str, int, int]] = []
-    monkeypatch.setattr(os, "chown", lambda path, uid, gid, **_: owners.append((path.name, uid, gid)))
-    (tmp_path / "audit.jsonl").touch(mode=0o600)
-    give_to_owner(tmp_path, 1000, 1001)
-    assert owners == [("audit.jsonl", 1000, 1001)]
 
 
 LISTEN = """
@@ -183,16 +164,10 @@ def test_port_of_a_killed_process_is_free_at_once() -> None:
     with socket.create_server(("127.0.0.1", port)):
         pass
     process.wait()
-
-
-def test_missing_process_is_no_error() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
     kill_and_wait(process.pid)
 
 
 BUSY = "while True: pass"
-PROC = Path("/proc")
 PASSED_S = 0.3
 
 
@@ -220,17 +195,13 @@ def test_lab_records_how_long_a_virtual_machine_waited(rivals: list[int], tmp_pa
     assert processes.external_pids() == {}
 
 
-def test_ended_process_reports_no_wait() -> None:
+def test_process_without_statistics_reports_no_wait(tmp_path: Path) -> None:
+    """It has ended, or the kernel has none."""
     ended = subprocess.Popen(["true"])
     ended.wait()
-    waits = RunQueueWaits(PROC)
-    assert [waits.since_last_look_s(ended.pid), waits.since_last_look_s(ended.pid)] == [0, 0]
-
-
-def test_kernel_without_wait_statistics_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "7/task/7").mkdir(parents=True)
-    waits = RunQueueWaits(tmp_path)
-    assert [waits.since_last_look_s(7), waits.since_last_look_s(7)] == [0, 0]
+    for waits in (RunQueueWaits(ended.pid), RunQueueWaits(7, tmp_path)):
+        assert [waits.since_last_look_s(), waits.since_last_look_s()] == [0, 0]
 
 
 @pytest.mark.parametrize(

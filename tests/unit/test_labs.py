@@ -39,12 +39,6 @@ FOLDER = Path("/etc/kubernetes")
 NO_COMPONENTS = Components("v1.36.3", {}, True)
 
 
-@pytest.fixture
-def _cgroup_v1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Simulate a host with cgroup v1."""
-    monkeypatch.setattr(seed, "CGROUP_V2", tmp_path / "none")
-
-
 def test_spec_survives_its_way_to_the_supervisor() -> None:
     for nodes in ((NODE,), (NODE, SHAPED)):
         spec = replace(GUEST, nodes=nodes)
@@ -57,8 +51,10 @@ def test_invalid_spec_is_a_value_error(text: str) -> None:
         LabSpec.from_json(text)
 
 
-@pytest.mark.usefixtures("_cgroup_v1")
-def test_guest_has_its_own_cgroups_regardless_of_the_host() -> None:
+def test_guest_has_its_own_cgroups_regardless_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(seed, "CGROUP_V2", tmp_path / "only-v1")
     process, guest = (
         kubelet_configuration(spec, NODE, FOLDER, kind_named(spec.kind).kubelet()) for spec in (SPEC, GUEST)
     )
@@ -66,18 +62,6 @@ def test_guest_has_its_own_cgroups_regardless_of_the_host() -> None:
     assert process["failCgroupV1"] is False
     assert "failCgroupV1" not in guest
     assert guest["cgroupDriver"] == "systemd"
-
-
-def test_real_kubelet_is_not_described_as_hollow() -> None:
-    assert any("hollow" in line for line in PROCESS.settings(FAST))
-    assert not any("hollow" in line for line in LIBVIRT.settings(FAST))
-
-
-@pytest.mark.parametrize("hollow_from_tree", [True, False])
-def test_real_kubelet_is_the_tested_one(hollow_from_tree: bool) -> None:
-    components = Components("v1.36.3", {}, hollow_from_tree)
-    assert PROCESS.runs_tested_kubelet(components) == hollow_from_tree
-    assert LIBVIRT.runs_tested_kubelet(components)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -137,21 +121,10 @@ THERE = json.dumps({"metadata": {"uid": "uid-1"}}).encode()
 NOT_YET = json.dumps({"kind": "Status", "code": 404}).encode()
 
 
-def answer_in_turn(monkeypatch: pytest.MonkeyPatch, *answers: bytes | OSError) -> None:
-    answer = in_turn(*answers)
-    monkeypatch.setattr(control_plane, "get", lambda *_: (200, answer()))
-
-
 def test_uid_is_requested_until_it_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer_in_turn(monkeypatch, TimeoutError("The read operation timed out"), NOT_YET, THERE)
+    answer = in_turn(TimeoutError("The read operation timed out"), NOT_YET, THERE)
+    monkeypatch.setattr(control_plane, "get", lambda *_: (200, answer()))
     assert control_plane.kube_system_uid(NOBODY) == "uid-1"
-
-
-def test_missing_uid_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_plane, "UID_TIMEOUT_S", 0.3)
-    answer_in_turn(monkeypatch, TimeoutError("The read operation timed out"))
-    with pytest.raises(TimeoutError, match="timed out"):
-        control_plane.kube_system_uid(NOBODY)
 
 
 # Topologies: valid and invalid files
@@ -163,10 +136,12 @@ TOPOLOGY = Topology((LARGE, SMALL))
 REQUEST = LabRequest("p-000000", 2, 2, "fast", False, LIBVIRT.name, (1, 1), TOPOLOGY)
 
 
-def _file(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "topology.yaml"
-    path.write_text(text)
-    return str(path)
+def _read(folder: Path, text: str | None) -> Topology:
+    """Read a topology file with this text, or a missing one."""
+    path = folder / "topology.yaml"
+    if text is not None:
+        path.write_text(text)
+    return starting.read_topology(str(path))
 
 
 SHIPPED = sorted((TOP / "infra" / "topology").glob("*.yaml"))
@@ -181,7 +156,7 @@ def test_each_shipped_topology_is_valid(path: Path) -> None:
 
 def test_nodes_follow_the_file_and_its_order(tmp_path: Path) -> None:
     text = "nodes: [{name: big, zone: zone-b, memory_mib: 2048, cpus: 2}, {name: small, zone: zone-a}]"
-    assert starting.read_topology(_file(tmp_path, text)) == TOPOLOGY
+    assert _read(tmp_path, text) == TOPOLOGY
     assert REQUEST.node_entries == (LARGE, SMALL)
 
 
@@ -194,6 +169,7 @@ def test_nodes_without_a_topology_are_numbered_across_zones() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (None, r"No such file .*topology\.yaml"),
         ("", "a list of `nodes`"),
         ("nodes: []", "a list of `nodes`"),
         ("nodes: {}\nzones: 2", "a list of `nodes`"),
@@ -209,15 +185,9 @@ def test_nodes_without_a_topology_are_numbered_across_zones() -> None:
         ("kubernetes_version: banana\nnodes: [{name: a, zone: a}]", "'banana' is not .*, kubernetes_version"),
     ],
 )
-def test_invalid_topology_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_topology_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
     with pytest.raises(Problem, match=words):
-        starting.read_topology(_file(tmp_path, text))
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="No such file") as caught:
-        starting.read_topology(str(tmp_path / "none.yaml"))
-    assert "none.yaml" in caught.value.where
+        _read(tmp_path, text)
 
 
 def test_node_memory_is_refused_if_the_kind_cannot_set_it() -> None:

@@ -1,4 +1,4 @@
-"""The running labs of a machine: the default one, healing, sweeping up, and a supervisor's replies."""
+"""The running labs of a machine: the default one, healing, sweeping up, leases, and supervisors' replies."""
 
 from __future__ import annotations
 
@@ -10,47 +10,34 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nodeproof import proc
-from nodeproof.labs.base.wire import (
-    LabStatus,
-    MemoryUsage,
-    NodeInfo,
-    ServiceStatus,
-    SupervisorClient,
-    receive,
-    send,
-)
+from nodeproof import locks, proc
+from nodeproof.labs.base import wire
+from nodeproof.labs.base.wire import LabStatus, MemoryUsage, NodeInfo, ServiceStatus, SupervisorClient
 from nodeproof.labs.client import registry
+from nodeproof.labs.client.handle import InUse, Leases
 from nodeproof.labs.client.supervised import SupervisedHost
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.overrides import Overrides
 from nodeproof.model.problem import Problem
 from nodeproof.safety.ledger import Ledger
+from tests.fakes import in_turn
 
 # The running labs of a machine: the default one, healing others, and sweeping up after killed ones
 
 
-@dataclass(frozen=True)
-class Started:
-    """The specification of a started lab."""
-
-    keep: bool
-
-
-@pytest.fixture
-def labs(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def _start(monkeypatch: pytest.MonkeyPatch, labs: Mapping[str, bool]) -> None:
     """Run these labs; the value is whether a person started it."""
-    monkeypatch.setattr(registry, "running", lambda: list(request.param))
-    monkeypatch.setattr(registry, "spec_of", lambda lab: Started(request.param[lab]))
+    monkeypatch.setattr(registry, "running", lambda: list(labs))
+    monkeypatch.setattr(registry, "spec_of", lambda lab: SimpleNamespace(keep=labs[lab]))
 
 
 @pytest.mark.parametrize(
@@ -60,10 +47,11 @@ def labs(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Non
         ({"p-1": True, "p-2": False, "p-3": False}, None, "p-1"),
         ({"p-1": True, "p-2": False}, "p-2", "p-2"),
     ],
-    indirect=["labs"],
 )
-@pytest.mark.usefixtures("labs")
-def test_lab_started_by_a_person_is_the_default(name: str | None, meant: str) -> None:
+def test_lab_started_by_a_person_is_the_default(
+    monkeypatch: pytest.MonkeyPatch, labs: Mapping[str, bool], name: str | None, meant: str
+) -> None:
+    _start(monkeypatch, labs)
     assert registry.default_lab(name) == meant
 
 
@@ -75,10 +63,11 @@ def test_lab_started_by_a_person_is_the_default(name: str | None, meant: str) ->
         ({"p-1": False, "p-2": False}, None, "2 labs are up .*; choose one of: p-1, p-2"),
         ({"p-1": True}, "p-9", "no lab 'p-9' is up .*; choose one of: p-1"),
     ],
-    indirect=["labs"],
 )
-@pytest.mark.usefixtures("labs")
-def test_ambiguous_lab_must_be_named(name: str | None, message: str) -> None:
+def test_ambiguous_lab_must_be_named(
+    monkeypatch: pytest.MonkeyPatch, labs: Mapping[str, bool], name: str | None, message: str
+) -> None:
+    _start(monkeypatch, labs)
     with pytest.raises(Problem, match=message):
         registry.default_lab(name)
 
@@ -117,13 +106,9 @@ def test_lab_that_ends_while_healed_is_not_reported(tmp_path: Path, monkeypatch:
 
 
 def test_lab_folder_lost_during_healing_is_a_problem_with_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_name: str) -> None:
-        raise NOT_FOUND
-
-    monkeypatch.setattr(
-        registry, "client", lambda _name: SimpleNamespace(status=lambda: SimpleNamespace(phase="ready"))
-    )
-    monkeypatch.setattr(registry, "attach", fail)
+    ready = SimpleNamespace(status=lambda: SimpleNamespace(phase="ready"))
+    monkeypatch.setattr(registry, "client", lambda _name: ready)
+    monkeypatch.setattr(registry, "attach", lambda _name: in_turn(NOT_FOUND)())
     with pytest.raises(Problem, match=f"No such file or directory.*lab {OTHER}"):
         registry.heal(OTHER)
 
@@ -131,6 +116,7 @@ def test_lab_folder_lost_during_healing_is_a_problem_with_the_name(monkeypatch: 
 SWEEPS = """
 import os, pathlib, sys
 from nodeproof.labs.client import registry
+from nodeproof.labs.client.handle import InUse, Leases
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -160,44 +146,104 @@ def test_unprivileged_user_continues_and_sees_what_root_must_remove(runtime: Pat
     assert (runtime / ".p-abc123").exists()
 
 
-@pytest.mark.parametrize("is_held", [True, False])
-@pytest.mark.parametrize("has_lock", [True, False])
+@pytest.mark.parametrize(
+    ("is_locked", "has_lock", "may_be_root", "is_held"),
+    [
+        (True, True, True, True),
+        (False, True, True, False),
+        (True, False, True, False),
+        (False, False, True, False),
+        (False, True, False, True),
+    ],
+)
 def test_root_checks_whether_a_lock_is_held(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool, has_lock: bool
+    runtime: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_locked: bool,
+    has_lock: bool,
+    may_be_root: bool,
+    is_held: bool,
 ) -> None:
-    """For a folder that the caller cannot read; as if by sudo."""
+    """For a folder that the caller cannot read; as if by sudo. Who cannot be root leaves it."""
     lock = runtime / ".p-abc123" / "lock"
-
-    def refused(path: Path, flags: int) -> int:
-        raise PermissionError(path)
-
-    monkeypatch.setattr(registry, "become_root", lambda: [])
-    monkeypatch.setattr(registry, "root_prefix", lambda: [])
+    no_root = Problem("a lab needs root and there is no sudo", "process lab", "run as root")
+    monkeypatch.setattr(registry, "become_root", in_turn([] if may_be_root else no_root))
+    monkeypatch.setattr(locks, "is_held", lambda path: in_turn(PermissionError(path))())
     with lock.open() as file:
-        if is_held:
+        if is_locked:
             fcntl.flock(file, fcntl.LOCK_EX)
         if not has_lock:
             lock.unlink()
-            os.utime(lock.parent, (time.time() - 60,) * 2)
-        with monkeypatch.context() as patch:
-            patch.setattr("nodeproof.labs.client.registry.os.open", refused)
-            held = registry._is_held(lock.parent)
-    assert held == (is_held and has_lock)
+        assert registry._is_held(lock.parent) == is_held
 
 
-def test_user_who_cannot_be_root_leaves_the_folder(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> list[str]:
-        raise Problem("a lab needs root and there is no sudo", "process lab", "run as root")
-
-    monkeypatch.setattr(registry, "become_root", refuse)
-    assert registry._is_held_for_root(runtime / ".p-abc123" / "lock")
-
-
-def test_folder_renamed_meanwhile_is_too_young(runtime: Path) -> None:
+def test_folder_renamed_meanwhile_is_not_swept(runtime: Path) -> None:
     shutil.rmtree(runtime / ".p-abc123")
-    assert registry._age_s(runtime / ".p-abc123") == 0
-    assert registry.sweep() == []
+    (runtime / ".p-abc123").symlink_to("renamed")
     assert registry.unswept_folders() == []
+    assert registry.sweep() == []
+
+
+# Locks of files, and leases of labs: real lock files, held as by several processes
+
+
+def test_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
+    path, waits = tmp_path / "lock", list[str]()
+    assert not locks.is_held(path)
+    with locks.locked(path, lambda: waits.append("waits")):
+        assert locks.is_held(path)
+    assert not locks.is_held(path)
+    assert waits == []
+
+
+ZONES = ("zone-a", "zone-b")
+
+
+def test_each_worker_gets_its_own_zone_while_there_are_any(tmp_path: Path) -> None:
+    first, second, third = (Leases(tmp_path) for _ in range(3))
+    assert first.take_zone(ZONES) == ("zone-a", False)
+    assert second.take_zone(ZONES) == ("zone-b", False)
+    with pytest.raises(InUse, match="every zone is in use"):
+        third.take_zone(ZONES)
+    first.close()
+    assert third.take_zone(ZONES) == ("zone-a", True)
+
+
+def test_zone_lease_and_lease_of_the_whole_lab_exclude_each_other(tmp_path: Path) -> None:
+    whole, part = Leases(tmp_path), Leases(tmp_path)
+    part.take_zone(ZONES)
+    with pytest.raises(InUse, match="others are using its zones"):
+        whole.take_lab()
+    part.close()
+    whole.take_lab()
+    with pytest.raises(InUse, match=f"process {os.getpid()} is using it"):
+        part.take_zone(ZONES)
+    whole.close()
+    part.take_zone(ZONES)
+
+
+def test_disabled_zone_is_never_leased_again(tmp_path: Path) -> None:
+    first, second, third = (Leases(tmp_path) for _ in range(3))
+    first.take_zone(ZONES)
+    first.disable_zone()
+    first.close()
+    assert second.take_zone(ZONES) == ("zone-b", False)
+    with pytest.raises(InUse, match="every zone is in use"):
+        third.take_zone(ZONES)
+
+
+def test_one_of_several_returning_workers_is_the_last(tmp_path: Path) -> None:
+    first, second, late = (Leases(tmp_path) for _ in range(3))
+    assert not first.is_last(), "it has no lease"
+    assert list(tmp_path.iterdir()) == []
+    for lease in (first, second):
+        lease.take_zone(ZONES)
+    assert not first.is_last()
+    assert second.is_last()
+    with pytest.raises(InUse):
+        late.take_zone(ZONES)
+    second.close()
+    assert late.take_zone(ZONES) == ("zone-a", True)
 
 
 # Replies of a lab's supervisor over its socket
@@ -239,11 +285,11 @@ WIRE = STATUS.to_json()
 
 @pytest.mark.parametrize("status", [STATUS, replace(STATUS, kind="libvirt", kvm=False)])
 def test_status_keeps_its_json(status: LabStatus) -> None:
-    wire = json.loads(json.dumps(status.to_json()))
-    parsed = LabStatus.from_json(wire)
+    sent = json.loads(json.dumps(status.to_json()))
+    parsed = LabStatus.from_json(sent)
     assert [(node.is_on, node.pid) for node in parsed.nodes] == [(True, 7), (False, None)]
     assert (parsed.kvm, parsed.overrides) == (status.kvm, OVERRIDES)
-    assert json.loads(json.dumps(parsed.to_json())) == wire
+    assert json.loads(json.dumps(parsed.to_json())) == sent
 
 
 @pytest.mark.parametrize("status", [{}, {**WIRE, "new": 1}, {**WIRE, "nodes": [{"name": "node-1"}]}])
@@ -275,6 +321,6 @@ def test_hanging_machine_is_one_line_and_its_console(tmp_path: Path, monkeypatch
 def _answer(listener: socket.socket) -> object:
     client, _ = listener.accept()
     with client:
-        request, _ = receive(client)
-        send(client, REPLY)
+        request, _ = wire.receive(client)
+        wire.send(client, REPLY)
     return request

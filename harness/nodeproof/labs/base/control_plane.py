@@ -12,12 +12,13 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from nodeproof.labs.base.network import BRIDGES
-from nodeproof.labs.base.pki import Authority, Pair, service_account_key
+from nodeproof.labs.base.nodes import LinkState
+from nodeproof.labs.base.pki import Authority, Pair, pair_in, service_account_key, service_account_pair
 from nodeproof.labs.base.planes import Planes
 from nodeproof.labs.base.processes import (
     AUDIT_LIMIT_MB,
@@ -41,7 +42,6 @@ from nodeproof.labs.base.wire import ServiceStatus
 from nodeproof.machines.machine import CONTROL_PLANE, CommandResult, MachineError, PowerAction, Shell
 from nodeproof.model.cluster import SERVICE_ADDRESS
 from nodeproof.model.needs import ATTACHER, CLOUD, role_of
-from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on
 
@@ -65,47 +65,20 @@ _AUDIT_POLICY = {
 }
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """The credentials of the control plane's components."""
-
-    authority: Authority
-    admin: Pair
-    api_server: Pair
-    kubelet_client: Pair
-    controller_manager: Pair
-    scheduler: Pair
-    attacher: Pair
-    component_server: Pair
-    service_account: Pair
-
-
-def issue_credentials(folder: Path, planes: Sequence[ControlPlane]) -> Credentials:
-    """Create a lab's authority and the control planes' certificates below `folder`."""
+def issue_credentials(folder: Path, planes: Sequence[ControlPlane]) -> Authority:
+    """Create a lab's authority, and the pairs of the control plane's components and clients in its folder."""
     authority = Authority(folder)
-    own_addresses = [plane.address for plane in planes]
-    hosts = [
-        "kubernetes",
-        "kubernetes.default",
-        "localhost",
-        *{"127.0.0.1", *own_addresses},
-        API_ADDRESS,
-        SERVICE_ADDRESS,
-        BRIDGES["control"],
-    ]
-    return Credentials(
-        authority,
-        authority.issue("admin", "nodeproof-admin", "system:masters"),
-        authority.issue("apiserver", "kube-apiserver", hosts=hosts),
-        authority.issue("apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters"),
-        authority.issue("controller-manager", "system:kube-controller-manager"),
-        authority.issue("scheduler", "system:kube-scheduler"),
-        authority.issue(ATTACHER, ATTACHER_USER),
-        authority.issue(
-            "component-server", "component-server", hosts=["localhost", *{"127.0.0.1", *own_addresses}]
-        ),
-        service_account_key(folder),
-    )
+    local = ["localhost", *{"127.0.0.1", *(plane.address for plane in planes)}]
+    service = ["kubernetes", "kubernetes.default", API_ADDRESS, SERVICE_ADDRESS, BRIDGES["control"]]
+    authority.issue("admin", "nodeproof-admin", "system:masters")
+    authority.issue("apiserver", "kube-apiserver", hosts=[*service, *local])
+    authority.issue("apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters")
+    authority.issue("controller-manager", "system:kube-controller-manager")
+    authority.issue("scheduler", "system:kube-scheduler")
+    authority.issue(ATTACHER, ATTACHER_USER)
+    authority.issue("component-server", "component-server", hosts=local)
+    service_account_key(folder)
+    return authority
 
 
 def kubeconfig(pair: Pair, authority: Path, user: str, address: str = API_ADDRESS) -> str:
@@ -124,25 +97,11 @@ def kubeconfig(pair: Pair, authority: Path, user: str, address: str = API_ADDRES
     )
 
 
-def write_kubeconfigs(credentials: Credentials, folder: Path) -> Mapping[str, Path]:
-    """Write a kubeconfig for each client of the API server; return their paths by client."""
-    users = {
-        "admin": credentials.admin,
-        "controller-manager": credentials.controller_manager,
-        "scheduler": credentials.scheduler,
-        ATTACHER: credentials.attacher,
-    }
-    for name, pair in users.items():
-        (folder / f"{name}.kubeconfig").write_text(kubeconfig(pair, credentials.authority.bundle, name))
-    return {name: folder / f"{name}.kubeconfig" for name in users}
-
-
-def write_own_kubeconfig(
-    credentials: Credentials, folder: Path, plane: ControlPlane, name: str, pair: Pair
-) -> Path:
-    """Write the kubeconfig of a component that uses the API server of its own control plane."""
-    path = folder / f"{plane.component(name)}.kubeconfig"
-    path.write_text(kubeconfig(pair, credentials.authority.bundle, name, plane.api_address))
+def write_kubeconfig(authority: Authority, name: str, plane: ControlPlane = ONLY) -> Path:
+    """Write the kubeconfig of a client that uses the API server of a control plane; return its path."""
+    path = authority.folder / f"{plane.component(name)}.kubeconfig"
+    pair = pair_in(authority.folder, name)
+    path.write_text(kubeconfig(pair, authority.bundle, name, plane.api_address))
     return path
 
 
@@ -172,29 +131,29 @@ def _peer_url(plane: ControlPlane) -> str:
     return f"http://{plane.address}:{ETCD_PEER_PORT}"
 
 
-def api_server(spec: LabSpec, credentials: Credentials, logs: Path, plane: ControlPlane = ONLY) -> list[str]:
+def api_server(spec: LabSpec, authority: Authority, logs: Path, plane: ControlPlane = ONLY) -> list[str]:
     """Return the command of kube-apiserver with TLS, RBAC, Node authorizer, NodeRestriction and audit log.
 
     It uses the etcd of its control plane, and advertises the address of the balancer, if there is one.
     """
-    policy = credentials.authority.folder / "audit-policy.json"
+    folder = authority.folder
+    policy = folder / "audit-policy.json"
     policy.write_text(json.dumps(_AUDIT_POLICY))
+    client, service_account = pair_in(folder, "apiserver-kubelet"), service_account_pair(folder)
     own = {
+        **_server_flags(authority, "apiserver"),
         "etcd-servers": _client_url(plane),
         "bind-address": "0.0.0.0",  # noqa: S104  the lab's own network namespace
         "advertise-address": API_ADDRESS,
         "secure-port": str(API_PORT),
-        "cert-dir": str(credentials.authority.folder),
-        "tls-cert-file": str(credentials.api_server.cert),
-        "tls-private-key-file": str(credentials.api_server.key),
-        "client-ca-file": str(credentials.authority.bundle),
-        "kubelet-certificate-authority": str(credentials.authority.bundle),
-        "kubelet-client-certificate": str(credentials.kubelet_client.cert),
-        "kubelet-client-key": str(credentials.kubelet_client.key),
+        "cert-dir": str(folder),
+        "kubelet-certificate-authority": str(authority.bundle),
+        "kubelet-client-certificate": str(client.cert),
+        "kubelet-client-key": str(client.key),
         "service-cluster-ip-range": SERVICE_RANGE,
         "service-account-issuer": "https://kubernetes.default.svc",
-        "service-account-key-file": str(credentials.service_account.cert),
-        "service-account-signing-key-file": str(credentials.service_account.key),
+        "service-account-key-file": str(service_account.cert),
+        "service-account-signing-key-file": str(service_account.key),
         "audit-policy-file": str(policy),
         "audit-log-path": str(logs / f"{plane.component('audit')}.jsonl"),
         "audit-log-maxsize": str(AUDIT_LIMIT_MB),
@@ -203,29 +162,29 @@ def api_server(spec: LabSpec, credentials: Credentials, logs: Path, plane: Contr
     return _command(spec, "kube-apiserver", own, profile_named(spec.profile).api_server)
 
 
-def controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+def controller_manager(spec: LabSpec, authority: Authority, plane: ControlPlane) -> list[str]:
     """Return the command of kube-controller-manager with the profile's timing."""
     own = {
-        **_client_flags(credentials, config),
-        "root-ca-file": str(credentials.authority.bundle),
-        "service-account-private-key-file": str(credentials.service_account.key),
+        **_client_flags(authority, "controller-manager", plane),
+        "root-ca-file": str(authority.bundle),
+        "service-account-private-key-file": str(service_account_pair(authority.folder).key),
     }
     return _command(spec, "kube-controller-manager", own, profile_named(spec.profile).controller_manager)
 
 
-def scheduler(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+def scheduler(spec: LabSpec, authority: Authority, plane: ControlPlane) -> list[str]:
     """Return the command of kube-scheduler with upstream's defaults, except for leader election."""
-    return _command(spec, "kube-scheduler", _client_flags(credentials, config))
+    return _command(spec, "kube-scheduler", _client_flags(authority, "scheduler", plane))
 
 
-def cloud_controller_manager(spec: LabSpec, credentials: Credentials, config: Path) -> list[str]:
+def cloud_controller_manager(spec: LabSpec, authority: Authority) -> list[str]:
     """Return the command of cloud-controller-manager with the node lifecycle controller only.
 
     It uses kube-controller-manager's identity. Faults set by flags what its cloud answers and whether it
     initializes nodes.
     """
     own = {
-        **_client_flags(credentials, config),
+        **_client_flags(authority, "controller-manager", ONLY),
         "cloud-provider": "nodeproof",
         "controllers": "cloud-node-lifecycle-controller",
         "leader-elect": "false",
@@ -257,74 +216,66 @@ def _command(
     return [spec.binary(component), *flags({**own, **settings})]
 
 
-def _client_flags(credentials: Credentials, config: Path) -> dict[str, str]:
-    """Return the flags of every component that uses the API server."""
+def _client_flags(authority: Authority, name: str, plane: ControlPlane) -> dict[str, str]:
+    """Write the kubeconfig of a component that uses the API server; return the flags of each."""
+    config = write_kubeconfig(authority, name, plane)
+    clients = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+    return {**dict.fromkeys(clients, str(config)), **_server_flags(authority, "component-server")}
+
+
+def _server_flags(authority: Authority, name: str) -> dict[str, str]:
+    """Return the flags of a component that serves clients of the lab with the pair `name`."""
+    pair = pair_in(authority.folder, name)
     return {
-        "kubeconfig": str(config),
-        "authentication-kubeconfig": str(config),
-        "authorization-kubeconfig": str(config),
-        "client-ca-file": str(credentials.authority.bundle),
-        "tls-cert-file": str(credentials.component_server.cert),
-        "tls-private-key-file": str(credentials.component_server.key),
+        "client-ca-file": str(authority.bundle),
+        "tls-cert-file": str(pair.cert),
+        "tls-private-key-file": str(pair.key),
     }
 
 
-def get(
-    credentials: Credentials, path: str, timeout_s: float, address: str = API_ADDRESS
-) -> tuple[int, bytes]:
+def get(authority: Authority, path: str, timeout_s: float, address: str = API_ADDRESS) -> tuple[int, bytes]:
     """GET a path of an API server as the lab's admin. Raises OSError, http.client.HTTPException."""
-    context = ssl.create_default_context(cafile=str(credentials.authority.bundle))
-    context.load_cert_chain(str(credentials.admin.cert), str(credentials.admin.key))
+    admin = pair_in(authority.folder, "admin")
+    context = ssl.create_default_context(cafile=str(authority.bundle))
+    context.load_cert_chain(admin.cert, admin.key)
     connection = http.client.HTTPSConnection(address, API_PORT, timeout=timeout_s, context=context)
-    try:
+    with contextlib.closing(connection):
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read()
-    finally:
-        connection.close()
 
 
-def wait_ready(credentials: Credentials, dead: Callable[[], str], plane: ControlPlane = ONLY) -> None:
+def wait_ready(authority: Authority, dead: Callable[[], str], plane: ControlPlane = ONLY) -> None:
     """Wait until /readyz answers 200. Raises Problem if a component has died, or after READY_TIMEOUT_S."""
+
+    def check_ready() -> None:
+        if died := dead():
+            name, _newline, last_lines = died.partition("\n")
+            message = ": ".join(filter(None, (f"{name} died while the lab started", refusal(last_lines))))
+            raise Problem(message, "lab", "its last log lines follow", last_lines)
+        status, body = get(authority, "/readyz", 2, plane.api_address)
+        if status != 200:
+            raise OSError(f"/readyz: {status} {body[-200:]!r}")
+
     try:
-        retry_on(
-            lambda: _ready(credentials, dead, plane.api_address),
-            OSError,
-            http.client.HTTPException,
-            timeout_s=READY_TIMEOUT_S,
-        )
+        retry_on(check_ready, OSError, http.client.HTTPException, timeout_s=READY_TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
-        raise Problem(
-            f"the API server is not ready after {READY_TIMEOUT_S:g} s: {error}",
-            "lab",
-            "see the log of kube-apiserver",
-        ) from error
+        message = f"the API server is not ready after {READY_TIMEOUT_S:g} s: {error}"
+        raise Problem(message, "lab", "see the log of kube-apiserver") from error
 
 
-def kube_system_uid(credentials: Credentials) -> str:
+def kube_system_uid(authority: Authority) -> str:
     """Return the UID that identifies the cluster, once its kube-system namespace exists.
 
     Raises OSError, http.client.HTTPException or KeyError after UID_TIMEOUT_S.
     """
 
     def fetch_uid() -> str:
-        _status, body = get(credentials, "/api/v1/namespaces/kube-system", 5)
-        namespace: Mapping[str, Json] = json.loads(body)
-        return str(namespace["metadata"]["uid"])
+        _status, body = get(authority, "/api/v1/namespaces/kube-system", 5)
+        return str(json.loads(body)["metadata"]["uid"])
 
     # The API server may be slow now: all kubelets of a large lab are starting.
     return retry_on(fetch_uid, OSError, http.client.HTTPException, KeyError, timeout_s=UID_TIMEOUT_S)
-
-
-def _ready(credentials: Credentials, dead: Callable[[], str], address: str) -> None:
-    died = dead()
-    if died:
-        name, _newline, last_lines = died.partition("\n")
-        message = ": ".join(filter(None, (f"{name} died while the lab started", refusal(last_lines))))
-        raise Problem(message, "lab", "its last log lines follow", last_lines)
-    status, body = get(credentials, "/readyz", 2, address)
-    if status != 200:
-        raise OSError(f"/readyz: {status} {body[-200:]!r}")
 
 
 def flags(settings: Mapping[str, str]) -> list[str]:
@@ -381,33 +332,24 @@ class DriverOptions:
 DriverFactory = Callable[[DriverFolders], DriverOptions]
 
 
-def external_attacher(folders: DriverFolders, served: DriverOptions, config: Path) -> list[str]:
+def external_attacher(folders: DriverFolders, served: DriverOptions, authority: Authority) -> list[str]:
     """Return the command that runs external-attacher, with upstream's defaults, and the CSI driver.
 
     If either of the two ends, so does the other. Also writes the script `DISKS`. Raises OSError.
     """
-    home = folders.home
-    _write_disks(folders, served)
-    driver = [*_python(folders, "infra.csi"), *served.options, f"--endpoint=unix://{home}/csi.sock"]
+    home, volumes = folders.home, folders.spec.volumes
+    python = ["env", f"PYTHONPATH={volumes[DRIVER]}", sys.executable, "-P", "-B", "-m"]
+    disks = shlex.join([*python, "infra.csi.disks", *served.options])
+    (folders.settings / DISKS).write_text(f'exec {disks} "$@"\n')
+    files = [f"--endpoint=unix://{home}/csi.sock", f"--calls={home}/calls.jsonl"]
+    driver = shlex.join([*python, "infra.csi", *served.options, *files])
     own = {
         "csi-address": f"{home}/csi.sock",
         "http-endpoint": f"127.0.0.1:{ATTACHER_PORT}",
-        "kubeconfig": str(config),
+        "kubeconfig": str(write_kubeconfig(authority, ATTACHER)),
     }
-    script = _WITH_DRIVER.format(
-        node_script=served.node_script, driver=shlex.join([*driver, f"--calls={home}/calls.jsonl"])
-    )
-    return ["sh", "-c", script, folders.spec.volumes[ATTACHER], *flags(own)]
-
-
-def _write_disks(folders: DriverFolders, served: DriverOptions) -> None:
-    """Write the script to the working folder of commands that run beside a component."""
-    argv = shlex.join([*_python(folders, "infra.csi.disks"), *served.options])
-    (folders.settings / DISKS).write_text(f'exec {argv} "$@"\n')
-
-
-def _python(folders: DriverFolders, module: str) -> list[str]:
-    return ["env", f"PYTHONPATH={folders.spec.volumes[DRIVER]}", sys.executable, "-P", "-B", "-m", module]
+    script = _WITH_DRIVER.format(node_script=served.node_script, driver=driver)
+    return ["sh", "-c", script, volumes[ATTACHER], *flags(own)]
 
 
 _EXITS = ("leaderelection lost", "unable to load configmap", "connection refused")
@@ -445,6 +387,7 @@ class Kubectl:
         return ["env", *settings, "sh", "-c", _FIND_FIRST, tools, *argv]
 
 
+@dataclass
 class Services:
     """The components by name.
 
@@ -453,25 +396,19 @@ class Services:
     its replicas, as `etcd` does `etcd-1`, `etcd-2` and `etcd-3`; `planes` are the machines that they run on.
     """
 
-    def __init__(
-        self,
-        processes: Processes,
-        folder: Path,
-        events: EventLog,
-        kubectl: Kubectl,
-        machine: Callable[[str], Shell],
-        planes: Planes | None = None,
-    ) -> None:
-        self._processes = processes
-        self._planes = planes or Planes(processes)
-        self._folder = folder
-        self._events = events
-        self._kubectl = kubectl
-        self._machine = machine
-        self._argv: dict[str, Sequence[str]] = {}
-        self._started: set[str] = set()
-        self._lock = threading.Lock()
-        folder.mkdir(exist_ok=True)
+    processes: Processes
+    planes: Planes
+    folder: Path
+    events: EventLog
+    kubectl: Kubectl
+    machine: Callable[[str], Shell]
+    _argv: dict[str, Sequence[str]] = field(default_factory=dict, init=False)
+    _started: set[str] = field(default_factory=set, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        """Create the folder."""
+        self.folder.mkdir(exist_ok=True)
 
     def __contains__(self, name: str) -> bool:
         return name == CONTROL_PLANE or name in self.names
@@ -479,25 +416,25 @@ class Services:
     @property
     def names(self) -> Set[str]:
         """The names of the components, of those that have replicas, and of the control planes."""
-        return {*self._argv, *map(role_of, self._argv), *self._planes.names}
+        return {*self._argv, *map(role_of, self._argv), *self.planes.names}
 
     @property
     def hosts(self) -> Mapping[str, str]:
         """The control plane that each replica runs on, and each control plane itself."""
-        replicas = {name: self._planes.host_of(name) for name in self._argv}
+        replicas = {name: self.planes.host_of(name) for name in self._argv}
         return {name: host for name, host in replicas.items() if host} | {
-            name: name for name in self._planes.names
+            name: name for name in self.planes.names
         }
 
     def register(self, name: str, argv: Sequence[str]) -> None:
         """Register the command of a component that only faults start."""
         self._argv[name] = argv
         for folder in (name, role_of(name)):
-            (self._folder / folder).mkdir(exist_ok=True)
+            (self.folder / folder).mkdir(exist_ok=True)
 
     def add_version(self, version: str, executables: Mapping[str, str]) -> None:
         """Link executables of another version to `versions/VERSION/COMPONENT`, where faults find them."""
-        folder = self._folder / _VERSIONS / version
+        folder = self.folder / _VERSIONS / version
         folder.mkdir(parents=True)
         for name, path in executables.items():
             (folder / name).symlink_to(path)
@@ -508,9 +445,9 @@ class Services:
         self._start(name)
 
     def _start(self, name: str) -> None:
-        host = self._planes.host_of(name)
+        host = self.planes.host_of(name)
         on_exit = partial(self._may_exit, name) if host and role_of(name) in ELECTING else None
-        self._processes.start(name, [*self._planes.enter(host), *self.command(name)], on_exit=on_exit)
+        self.processes.start(name, [*self.planes.enter(host), *self.command(name)], on_exit=on_exit)
         self._started.add(name)
 
     def _may_exit(self, name: str, last_output: str) -> bool:
@@ -532,9 +469,9 @@ class Services:
         Faults on all replicas come before those on one.
         """
         argv, role = list(self._argv[name]), role_of(name)
-        folders = [self._folder / folder for folder in dict.fromkeys((role, name))]
+        folders = [self.folder / folder for folder in dict.fromkeys((role, name))]
         for path in [path for folder in folders for path in folder.glob("*.version")]:
-            argv[0] = str(self._folder / _VERSIONS / path.read_text() / role)
+            argv[0] = str(self.folder / _VERSIONS / path.read_text() / role)
         for path in [path for folder in folders for path in sorted(folder.glob("*.json"))]:
             for flag, value in json.loads(path.read_text()).items():
                 argv = [entry for entry in argv if not entry.startswith(f"--{flag}=")]
@@ -553,8 +490,8 @@ class Services:
         verbs: Mapping[PowerAction, Callable[[str], None]] = {
             "off": self._off,
             "on": self._on,
-            "freeze": self._freeze,
-            "thaw": self._thaw,
+            "freeze": partial(self._signal, signal.SIGSTOP, "down", "frozen"),
+            "thaw": partial(self._signal, signal.SIGCONT, "up", "thawed"),
         }
         if name not in self.names or action not in verbs:
             raise Problem(f"no {action} for {name}", "control plane", f"there are: {', '.join(verbs)}")
@@ -562,73 +499,57 @@ class Services:
             verbs[action](name)
 
     def status(self) -> Mapping[str, ServiceStatus]:
-        pids = self._processes.pids()
+        pids = self.processes.pids()
         components = {name: ServiceStatus(pids.get(name), self.command(name)) for name in list(self._argv)}
-        return components | {name: ServiceStatus(pid, ()) for name, pid in self._planes.pids().items()}
+        return components | {name: ServiceStatus(pid, ()) for name, pid in self.planes.pids().items()}
 
     def shell(self, name: str) -> ServiceShell:
         """Return the component's shell for the supervisor."""
-        return ServiceShell(name, self._kubectl, self._machine, self, self._folder)
-
-    def enter(self, name: str) -> list[str]:
-        """Return the command prefix for commands on a control plane; empty for others. Raises Problem."""
-        return self._planes.enter(name) if name in self._planes else []
+        return ServiceShell(name, self.kubectl, self.machine, self, self.folder)
 
     def is_running(self, name: str) -> bool:
         """Return whether the component's process runs; the control plane as a whole always does."""
-        return name == CONTROL_PLANE or any(part in self._processes.pids() for part in self._parts(name))
+        return name == CONTROL_PLANE or any(part in self.processes.pids() for part in self._parts(name))
 
     def _parts(self, name: str) -> list[str]:
         """Return the components that a name means: one, all replicas of one, or those of a control plane."""
         if name in self._argv:
             return [name]
-        return [part for part in self._argv if name in (role_of(part), self._planes.host_of(part))]
+        return [part for part in self._argv if name in (role_of(part), self.planes.host_of(part))]
 
     def _off(self, name: str) -> None:
         parts = self._parts(name)
-        if name in self._planes and self._planes.pid(name) is not None:
-            # First, so that no peer gets a FIN.
-            self._planes.set_link(name, "down")
-        self._processes.expect_end(parts)
+        # First, so that no peer gets a FIN.
+        self.planes.set_link(name, "down")
+        self.processes.expect_end(parts)
         self._started -= {*parts}
         for part in parts:
-            self._processes.kill(part)
-        if name in self._planes:
-            self._planes.end(name)
-        self._events.write("machine", node=name, step="powered-off")
+            self.processes.kill(part)
+        self.planes.end(name)
+        self.events.write("machine", node=name, step="powered-off")
 
     def _on(self, name: str) -> None:
-        if name in self._planes:
-            self._planes.boot(name)
+        self.planes.boot(name)
         stopped = [part for part in self._parts(name) if self._is_startable(part)]
         for part in stopped:
             self._start(part)
         if stopped:
-            self._events.write("machine", node=name, step="booted")
+            self.events.write("machine", node=name, step="booted")
 
     def _is_startable(self, component: str) -> bool:
         """Return whether a component does not run, on a machine that is on: others start with theirs."""
-        host = self._planes.host_of(component)
-        is_on = not host or self._planes.pid(host) is not None
-        return is_on and component not in self._processes.pids()
+        host = self.planes.host_of(component)
+        is_on = not host or self.planes.pid(host) is not None
+        return is_on and component not in self.processes.pids()
 
-    def _freeze(self, name: str) -> None:
-        if name in self._planes and self._planes.pid(name) is not None:
-            self._planes.set_link(name, "down")
-        self._signal(name, signal.SIGSTOP, "frozen")
-
-    def _thaw(self, name: str) -> None:
-        if name in self._planes and self._planes.pid(name) is not None:
-            self._planes.set_link(name, "up")
-        self._signal(name, signal.SIGCONT, "thawed")
-
-    def _signal(self, name: str, number: signal.Signals, step: str) -> None:
-        running = self._processes.pids()
+    def _signal(self, number: signal.Signals, link: LinkState, step: str, name: str) -> None:
+        self.planes.set_link(name, link)
+        running = self.processes.pids()
         pids = [running[part] for part in self._parts(name) if part in running]
         for pid in pids:
             os.kill(pid, number)
         if pids:
-            self._events.write("machine", node=name, step=step)
+            self.events.write("machine", node=name, step=step)
 
 
 @dataclass
@@ -662,7 +583,7 @@ class ServiceShell(ComponentShell):
         Raises MachineError if it does not end in time.
         """
         with as_machine_errors():
-            enter = self.services.enter(self.name)
+            enter = self.services.planes.enter(self.name)
         command = [*enter, *self.kubectl.wrap(str(self.folder), argv)]
         return run_command(command, timeout_s, stdin, inherited_environment())
 

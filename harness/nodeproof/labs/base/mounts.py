@@ -25,21 +25,8 @@ from nodeproof.model.problem import Problem
 ETC = Path("/etc")
 _MOUNT_TIMEOUT_S = 10.0
 HOST_ENTRIES = (
-    "alternatives",
-    "bash.bashrc",
-    "group",
-    "host.conf",
-    "iproute2",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "nsswitch.conf",
-    "passwd",
-    "profile",
-    "protocols",
-    "services",
-    "terminfo",
+    *("alternatives", "bash.bashrc", "group", "host.conf", "iproute2", "ld.so.cache", "ld.so.conf"),
+    *("ld.so.conf.d", "localtime", "nsswitch.conf", "passwd", "profile", "protocols", "services", "terminfo"),
 )
 """The entries of the host's /etc that its programs need to run in a lab."""
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -93,7 +80,6 @@ class _Mount:
     number: int
     point: Path
     writable: bool
-    kind: str
 
 
 def protect_host(folder: Path) -> None:
@@ -112,26 +98,19 @@ def protect_host(folder: Path) -> None:
     # mount(8) also fails for mounts hidden below another one, so look at the result instead of its status.
     writable = [str(mount.point) for mount in _stored(folder) if mount.writable and _is_reached(mount)]
     if writable:
-        raise Problem(
-            f"the host's {', '.join(writable)} cannot be made read-only",
-            "lab",
-            "unmount it, or use a machine where root may remount",
-        )
+        message = f"the host's {', '.join(writable)} cannot be made read-only"
+        raise Problem(message, "lab", "unmount it, or use a machine where root may remount")
 
 
-def _stored(folder: Path) -> list[_Mount]:
-    """Return the mounts that keep data and are not part of the lab's folder."""
-    return [
-        mount for mount in _mounts() if mount.kind not in _VOLATILE and not mount.point.is_relative_to(folder)
-    ]
-
-
-def _mounts() -> Iterator[_Mount]:
+def _stored(folder: Path) -> Iterator[_Mount]:
+    """Yield the mounts that keep data and are not part of the lab's folder."""
     for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n")[:-1]:
         fields, _separator, file_system = line.partition(" - ")
-        number, _parent, _device, _root, point, options, *_tags = fields.split(" ")
-        writable = "rw" in options.split(",")
-        yield _Mount(int(number), Path(_unescaped(point)), writable, file_system.split(" ")[0])
+        number, _parent, _device, _root, escaped, options, *_tags = fields.split(" ")
+        # Blanks, line ends and backslashes are octal escapes.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped))
+        if file_system.split(" ")[0] not in _VOLATILE and not point.is_relative_to(folder):
+            yield _Mount(int(number), point, "rw" in options.split(","))
 
 
 def _is_reached(mount: _Mount) -> bool:
@@ -149,11 +128,6 @@ def _is_reached(mount: _Mount) -> bool:
 def run_mount(*arguments: str) -> None:
     """Run mount(8). Raises CommandFailed."""
     proc.run(["mount", "-n", *arguments], timeout_s=_MOUNT_TIMEOUT_S)
-
-
-def _unescaped(point: str) -> str:
-    """Decode a path from mountinfo, where blanks, line ends and backslashes are octal escapes."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def mount_memory(path: Path, node_mib: int, nodes: int, control_planes: int) -> Path:

@@ -15,7 +15,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nodeproof import proc
@@ -73,18 +73,15 @@ class EventLog:
 
     def _write_pending(self) -> bool:
         """Write all pending lines; return whether the disk took them."""
-        try:
+        with contextlib.suppress(OSError):
             size_bytes = self.path.stat().st_size
             try:
                 with os.fdopen(open_owned(self.path), "a") as out:
                     out.write("".join(f"{line}\n" for line in self._pending))
+                self._pending.clear()
             except OSError:
                 os.truncate(self.path, size_bytes)
-                return False
-        except OSError:
-            return False
-        self._pending.clear()
-        return True
+        return not self._pending
 
     def _retry(self) -> None:
         """Write the pending lines as soon as there is space."""
@@ -163,13 +160,10 @@ class Processes:
         # klog writes local time without a zone.
         full_env = {**inherited_environment(), "TZ": "UTC", **(env or {})}
         try:
-            log = open_owned(self._logs / f"{name}.log")
+            with os.fdopen(open_owned(self._logs / f"{name}.log"), "ab") as log:
+                child = proc.start(argv, log=log.fileno(), env=full_env)
         except OSError as error:
             raise proc.CommandFailed(argv, 127, str(error)) from error
-        try:
-            child = proc.start(argv, log=log, env=full_env)
-        finally:
-            os.close(log)
         with self._lock:
             self._running[name] = child
             self._died.pop(name, None)
@@ -186,8 +180,8 @@ class Processes:
         with self._lock:
             child = self._running.get(name)
         if child is not None:
-            child.send_signal(signal.SIGKILL)
-            child.wait(timeout=10)
+            child.kill()
+            child.wait(timeout=_KILL_TIMEOUT_S)
             with self._lock:
                 if self._running.get(name) is child:
                     del self._running[name]
@@ -234,18 +228,17 @@ class Processes:
 
     def _wait(self, name: str, node: str, child: proc.Process, on_exit: OnExit | None) -> None:
         status = child.wait()
+        how = proc.describe_exit(status)
         with self._lock:
             expected = child.pid in self._expected
         # An end by a signal, or a panic (2), is never one that the component chose.
         expected = expected or (status == 1 and on_exit is not None and on_exit(self._last_output(name)))
         with self._lock:
             if not expected:
-                self._died[name] = proc.describe_exit(status)
+                self._died[name] = how
             if self._running.get(name) is child:
                 del self._running[name]
-        self._events.write(
-            "component", name=name, node=node, status=proc.describe_exit(status), expected=expected
-        )
+        self._events.write("component", name=name, node=node, status=how, expected=expected)
 
 
 def children_of(parent: int) -> list[int]:
@@ -257,11 +250,15 @@ def children_of(parent: int) -> list[int]:
 
 
 def limit_size(
-    folder: Path, uid: int, gid: int, look: Callable[[], None], limit_bytes: int = LIMIT_BYTES
+    folder: Path,
+    give_to_owner: Callable[[Iterable[Path]], None],
+    look: Callable[[], None],
+    limit_bytes: int = LIMIT_BYTES,
 ) -> None:
-    """Truncate the logs in a folder, and give them to their owner, until this process ends.
+    """Truncate the logs in a folder until this process ends.
 
-    `look` is called before logs may be truncated, while a lack of space is still visible.
+    `give_to_owner` gets them: consoles and audit logs are created for their writer only. `look` is called
+    before logs may be truncated, while a lack of space is still visible.
     """
 
     def limit_logs() -> None:
@@ -269,20 +266,13 @@ def limit_size(
         while not never.wait(CHECK_PERIOD_S):
             with contextlib.suppress(OSError):
                 look()
-                give_to_owner(folder, uid, gid)
+                give_to_owner(folder.iterdir())
             for log in folder.glob("*.log"):
                 # Without space for the copy its content is lost: logs must not fill the disk.
                 with contextlib.suppress(OSError):
                     truncate(log, limit_bytes)
 
     threading.Thread(target=limit_logs, daemon=True).start()
-
-
-def give_to_owner(folder: Path, uid: int, gid: int) -> None:
-    """Give the logs in a folder to their owner: consoles and audit logs are created for their writer only."""
-    for log in folder.iterdir():
-        with contextlib.suppress(OSError):
-            os.chown(log, uid, gid, follow_symlinks=False)
 
 
 def truncate(log: Path, limit_bytes: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -50,11 +52,8 @@ class Shape:
         """Check that memory and CPUs split evenly. Raises Problem."""
         if self.cpus % self.numa_nodes or self.memory_mib % self.numa_nodes:
             hardware = f"{self.cpus} CPUs and {self.memory_mib} MiB"
-            raise Problem(
-                f"{hardware} do not split evenly into {self.numa_nodes} NUMA nodes",
-                "shape",
-                f"use multiples of {self.numa_nodes}",
-            )
+            message = f"{hardware} do not split evenly into {self.numa_nodes} NUMA nodes"
+            raise Problem(message, "shape", f"use multiples of {self.numa_nodes}")
 
 
 DEFAULT_SHAPE = Shape()
@@ -184,6 +183,12 @@ class LabSpec:
         folders = [Path(guest["snapshots"]) for guest in guests if "snapshots" in guest]
         return [path for folder in folders for path in unfinished(folder)]
 
+    def give_to_owner(self, paths: Iterable[Path]) -> None:
+        """Give files of root's to the lab's owner; skip one that is gone."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                os.chown(path, self.owner_uid, self.owner_gid, follow_symlinks=False)
+
     def binary(self, role: str) -> str:
         """Return the path of a role's executable."""
         return self.components[role]["path"]
@@ -214,7 +219,6 @@ class LabSpec:
 def check_node_name(name: str) -> str:
     """Check that a node name is a DNS label (RFC 1123). Raises Problem."""
     if not _NAME.fullmatch(name):
-        raise Problem(
-            f"node name {name!r} is not a DNS label", "lab", "use lower case letters, digits and dashes"
-        )
+        message = f"node name {name!r} is not a DNS label"
+        raise Problem(message, "lab", "use lower case letters, digits and dashes")
     return name

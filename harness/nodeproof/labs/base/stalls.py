@@ -8,8 +8,7 @@ import os
 import resource
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +37,8 @@ def record_stalls(events: EventLog, processes: Processes, ended: threading.Event
     """Record notable stalls and run queue waits, in separate threads, until the lab has ended."""
     write = partial(events.write, "stall", by=LAB)
     for measure in (
-        lambda: measure_stalls(partial(events.write, by=LAB), ended, math.inf, _nothing),
+        # Readers of the recording compare clocks themselves.
+        lambda: measure_stalls(partial(events.write, by=LAB), ended, math.inf, lambda: None),
         lambda: _measure_waits(write, processes, ended),
     ):
         threading.Thread(target=_keep_measuring, args=(measure, events, ended), daemon=True).start()
@@ -54,10 +54,6 @@ def _keep_measuring(measure: Callable[[], None], events: EventLog, ended: thread
             ended.wait(AGAIN_S)
 
 
-def _nothing() -> None:
-    """Do nothing: readers of the recording compare clocks themselves."""
-
-
 def _measure_waits(write: Callable[..., None], processes: Processes, ended: threading.Event) -> None:
     """Record how long processes wait in run queues, which a thread that only sleeps does not show.
 
@@ -66,13 +62,16 @@ def _measure_waits(write: Callable[..., None], processes: Processes, ended: thre
     """
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    waits, kubelets = RunQueueWaits(Path("/proc")), _Kubelets()
+    waits: dict[int, RunQueueWaits] = {}
+    kubelets = _Kubelets()
     last_t = time.monotonic()
     while not ended.wait(PERIOD_S):
         before_t, last_t = last_t, time.monotonic()
         watched = _watched_pids(processes.pids(), processes.external_pids(), kubelets)
-        waited = by_role({name: waits.since_last_look_s(pid) for name, pid in watched.items()})
-        waits.retain(watched.values())
+        for pid in waits.keys() - {*watched.values()}:
+            waits.pop(pid).close()
+        waits |= {pid: RunQueueWaits(pid) for pid in {*watched.values()} - waits.keys()}
+        waited = by_role({name: waits[pid].since_last_look_s() for name, pid in watched.items()})
         waited_s = sequential_wait_s(waited, last_t - before_t)
         if waited_s > NOTABLE_S:
             late_s = max((waited.get(name, 0.0) for name in CONTROLLERS), default=0.0)
@@ -128,50 +127,47 @@ def _watched_pids(
 
 
 class RunQueueWaits:
-    """Measures how long processes waited for a processor between two looks.
+    """Measures how long a process waited for a processor between two looks.
 
-    The files of threads stay open: opening them costs more than reading them.
+    The files of its threads stay open: opening them costs more than reading them.
     """
 
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
-        self._files: dict[int, dict[str, int]] = {}
-        self._last_waits_s: dict[int, dict[str, float]] = {}
-        self._looks: Counter[int] = Counter()
+    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
+        self._threads = proc / str(pid) / "task"
+        self._files: dict[str, int] = {}
+        self._last_waits_s: dict[str, float] = {}
+        self._looks = 0
 
-    def since_last_look_s(self, pid: int) -> float:
-        """Return the longest wait (s) of a thread of the process; 0 at the first look at it.
+    def since_last_look_s(self) -> float:
+        """Return the longest wait (s) of a thread; 0 at the first look.
 
         A thread that is new since the last look does not count: it may be an old one that could not be read
         before. Source: Documentation/scheduler/sched-stats.rst, second field of schedstat; a kernel without
         it reports no wait.
         """
-        before, now = self._last_waits_s.get(pid, {}), dict(self._waited_s(pid))
-        self._last_waits_s[pid] = now
+        if self._looks % _LOOKS_PER_LIST == 0:
+            self._open_new()
+        self._looks += 1
+        before, now = self._last_waits_s, dict(self._waited_s())
+        self._last_waits_s = now
         return max((now[thread] - before[thread] for thread in now.keys() & before.keys()), default=0.0)
 
-    def retain(self, pids: Iterable[int]) -> None:
-        """Forget processes that are gone."""
-        for pid in self._last_waits_s.keys() - set(pids):
-            del self._last_waits_s[pid], self._looks[pid]
-            for file in self._files.pop(pid, {}).values():
-                os.close(file)
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            os.close(file)
 
-    def _waited_s(self, pid: int) -> Iterator[tuple[str, float]]:
+    def _waited_s(self) -> Iterator[tuple[str, float]]:
         """Yield each thread's total wait (s); skip one that ends meanwhile."""
-        if self._looks[pid] % _LOOKS_PER_LIST == 0:
-            self._open_new(pid)
-        self._looks[pid] += 1
-        for thread, file in list(self._files[pid].items()):
+        for thread, file in list(self._files.items()):
             try:
                 yield thread, int(os.pread(file, _LINE_BYTES, 0).split()[1]) * _NS
             except (OSError, ValueError, IndexError):
-                os.close(self._files[pid].pop(thread))
+                os.close(self._files.pop(thread))
 
-    def _open_new(self, pid: int) -> None:
-        files = self._files.setdefault(pid, {})
+    def _open_new(self) -> None:
         with contextlib.suppress(OSError):
-            for thread in os.scandir(self._proc / str(pid) / "task"):
-                if thread.name not in files:
+            for thread in os.scandir(self._threads):
+                if thread.name not in self._files:
                     with contextlib.suppress(OSError):
-                        files[thread.name] = os.open(f"{thread.path}/schedstat", os.O_RDONLY)
+                        self._files[thread.name] = os.open(f"{thread.path}/schedstat", os.O_RDONLY)

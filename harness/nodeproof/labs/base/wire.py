@@ -120,6 +120,8 @@ _HOLD_TIMEOUT_S = 60.0
 _SEE_STATUS = "see `nodeproof status`"
 _DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
 _RELAY_TIMEOUT_S = 10.0
+Reply = tuple[Mapping[str, Json], int | None]
+"""A message, and the descriptor that came with it."""
 
 
 def folder_of(descriptor: int) -> Path:
@@ -136,7 +138,7 @@ def send(sock: socket.socket, message: Mapping[str, Json], descriptor: int | Non
     sock.sendall(line)
 
 
-def receive(sock: socket.socket) -> tuple[Mapping[str, Json], int | None]:
+def receive(sock: socket.socket) -> Reply:
     """Receive one message and the descriptor that came with it.
 
     Raises:
@@ -157,6 +159,7 @@ class SupervisorClient:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._where = f"lab {path.parent.name}"
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
         """Return a connected TCP socket inside the lab; `source` is an address of its outer namespace.
@@ -197,10 +200,9 @@ class SupervisorClient:
         try:
             return LabStatus.from_json(reply)
         except (KeyError, TypeError) as error:
-            lab = self.path.parent.name
             message = f"another version of nodeproof started this lab: its status is not readable ({error})"
-            next_step = f"use that version, or run `nodeproof down --lab-name {lab}`"
-            raise Problem(message, f"lab {lab}", next_step) from error
+            next_step = f"use that version, or run `nodeproof down --lab-name {self.path.parent.name}`"
+            raise Problem(message, self._where, next_step) from error
 
     def logs(self) -> int:
         """Return a descriptor of the folder of the lab's logs, which has no path outside of the lab."""
@@ -213,8 +215,7 @@ class SupervisorClient:
     def _received_descriptor(self, verb: str) -> int:
         reply, descriptor = self._request({"verb": verb}, 20)
         if descriptor is None:
-            message = str(reply.get("error", f"no {verb}"))
-            raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS)
+            raise Problem(str(reply.get("error", f"no {verb}")), self._where, _SEE_STATUS)
         return descriptor
 
     def hold(self) -> socket.socket:
@@ -234,26 +235,21 @@ class SupervisorClient:
     def _checked(self, request: Mapping[str, Json], timeout_s: float) -> Mapping[str, Json]:
         reply, _ = self._request(request, timeout_s)
         if "error" in reply:
-            where, detail = f"lab {self.path.parent.name}", str(reply.get("detail", ""))
-            raise Problem(str(reply["error"]), where, _SEE_STATUS, detail)
+            raise Problem(str(reply["error"]), self._where, _SEE_STATUS, str(reply.get("detail", "")))
         return reply
 
-    def _request(
-        self, request: Mapping[str, Json], timeout_s: float
-    ) -> tuple[Mapping[str, Json], int | None]:
+    def _request(self, request: Mapping[str, Json], timeout_s: float) -> Reply:
         with self._connect(timeout_s) as sock:
             return self._exchange(sock, request)
 
-    def _exchange(
-        self, sock: socket.socket, request: Mapping[str, Json]
-    ) -> tuple[Mapping[str, Json], int | None]:
-        """Send a request and return the reply, with its descriptor. Raises Problem if there is none."""
+    def _exchange(self, sock: socket.socket, request: Mapping[str, Json]) -> Reply:
+        """Send a request and return the reply. Raises Problem if there is none."""
         try:
             send(sock, request)
             return receive(sock)
         except (OSError, EOFError) as error:
             message = f"the supervisor did not answer {request['verb']}: {error}"
-            raise Problem(message, f"lab {self.path.parent.name}", _SEE_STATUS) from error
+            raise Problem(message, self._where, _SEE_STATUS) from error
 
     def _connect(self, timeout_s: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -262,10 +258,8 @@ class SupervisorClient:
             sock.connect(str(self.path))
         except OSError as error:
             sock.close()
-            where = f"lab {self.path.parent.name}"
-            raise Problem(
-                f"the supervisor does not answer: {error}", where, "run `nodeproof down`"
-            ) from error
+            message = f"the supervisor does not answer: {error}"
+            raise Problem(message, self._where, "run `nodeproof down`") from error
         return sock
 
 

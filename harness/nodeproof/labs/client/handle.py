@@ -66,9 +66,8 @@ def _kubelet_settings(machine: Machine) -> Mapping[str, str] | None:
     try:
         fields = json.loads(_output(machine, ["cat", flags["config"]]))
     except (KeyError, ValueError) as error:
-        raise MachineError(
-            f"{machine.name}: its kubelet has no readable configuration file: {error}"
-        ) from error
+        message = f"{machine.name}: its kubelet has no readable configuration file: {error}"
+        raise MachineError(message) from error
     return {**flags, **{name: json.dumps(value) for name, value in fields.items()}}
 
 
@@ -358,10 +357,8 @@ class LabHandle:
             "kube-apiserver": {"DefaultTolerationSeconds": workloads.default_tolerations_s(api)},
         }
         _check_symbols(reported)
-        versions = workloads.kubelet_versions(api, names)
-        node_versions = {
-            name: version for name, version in versions.items() if version not in ("", control_plane)
-        }
+        versions = workloads.kubelet_versions(api, names).items()
+        node_versions = {name: version for name, version in versions if version not in ("", control_plane)}
         flags = {name: flags_of(argv) for name, argv in self.fleet.command_lines().items()}
         settings = retry_on(lambda: _kubelet_settings(machine), MachineError, timeout_s=_SERVES_TIMEOUT_S)
         return Configuration(
@@ -395,9 +392,8 @@ class LabHandle:
 
     def measure_watch_latency_s(self) -> float:
         """Return the worst watch latency (s) of a few calm sentinels in a row."""
-        context = RecordingContext(
-            (), self._nodes_to_query()[-1], self.read_clock, self._events, sentinel_period_s=0.1
-        )
+        carrier = self._nodes_to_query()[-1]
+        context = RecordingContext((), carrier, self.read_clock, self._events, sentinel_period_s=0.1)
         path = self.dir / f"calibration-{uuid.uuid4().hex[:8]}.jsonl"
         try:
             with Recording(self.cluster.api, path, context) as recording:
@@ -444,16 +440,14 @@ class LabHandle:
         events_at = events_end(self._events)
         self.life.check_alive()
         names = self.fleet.node_names()
-        carrier = sentinel_node(names, list(targets))
-        resources = (*WATCHED, *extra_resources)
         context = RecordingContext(
             tuple(names),
-            carrier,
+            sentinel_node(names, list(targets)),
             self.read_clock,
             self._events,
             events_at,
             is_in_other_zone=self.fleet.is_in_other_zone,
-            resources=resources,
+            resources=(*WATCHED, *extra_resources),
         )
         with (
             Recording(self.cluster.api, path, context) as recording,
@@ -467,20 +461,16 @@ class LabHandle:
         They are lost at a pass of the node lifecycle controller. Raises HostTooLoaded.
         """
         max_stall_s = loses_nodes_s(self.configuration)
-        stall_ends = [
-            event["t"]
-            for event in self._machine_events.read()
-            if event["kind"] == "stall" and event["late_s"] > max_stall_s
-        ]
-        if not stall_ends:
+        stalls = [event for event in self._machine_events.read() if event["kind"] == "stall"]
+        ends = [event["t"] for event in stalls if event["late_s"] > max_stall_s]
+        if not ends:
             return
-        _sleep_until(stall_ends[-1] + 2 * self.configuration["P"])
-        lost = wait_until_empty(
-            lambda: workloads.lost(self.cluster.api, self.usable_nodes()),
-            *TRANSIENT_ERRORS,
-            timeout_s=CLEAN_TIMEOUT_S,
-        )
-        if lost:
+        _sleep_until(ends[-1] + 2 * self.configuration["P"])
+
+        def lost_nodes() -> Sequence[str]:
+            return workloads.lost(self.cluster.api, self.usable_nodes())
+
+        if lost := wait_until_empty(lost_nodes, *TRANSIENT_ERRORS, timeout_s=CLEAN_TIMEOUT_S):
             names = ", ".join(lost)
             message = f"nodes lost while the lab stalled are not back after {CLEAN_TIMEOUT_S:g} s: {names}"
             raise HostTooLoaded(message, f"lab {self.name}", "run the scenario again on an idle host")
@@ -537,9 +527,8 @@ class LabHandle:
         quarantined, usable = self.safety.injector.quarantined, self.usable_nodes()
         broken = ", ".join(sorted(quarantined - set(self.fleet.node_names())))
         if broken:
-            raise Problem(
-                f"not proven healed: {broken}", f"lab {self.name}", f"run `{self.safety.heal_command}`"
-            )
+            next_step = f"run `{self.safety.heal_command}`"
+            raise Problem(f"not proven healed: {broken}", f"lab {self.name}", next_step)
         if len(usable) < needs.faulted + (needs.radius != "cluster"):
             nodes = ", ".join(sorted(quarantined)) or "none"
             raise self._too_few("too few usable nodes", f"quarantined: {nodes}")
@@ -639,8 +628,5 @@ def resize(lab: LabHandle, nodes: int) -> None:
     lab.wait_nodes_ready()
     count = len(lab.fleet.nodes())
     if count != nodes:
-        raise Problem(
-            f"the lab has {count} nodes after resizing, not {nodes}",
-            f"lab {lab.name}",
-            "nothing to do: a dedicated lab is used instead",
-        )
+        message = f"the lab has {count} nodes after resizing, not {nodes}"
+        raise Problem(message, f"lab {lab.name}", "nothing to do: a dedicated lab is used instead")

@@ -111,20 +111,12 @@ def sweep() -> list[str]:
     for folder in unheld:
         _remove(folder)
     alive = set(running())
-    for lab in _labs_with_ledgers():
-        if _LAB_NAME.fullmatch(lab) and lab not in alive:
-            Ledger(lab).forget()
-    return [folder.name for folder in unheld]
-
-
-def _labs_with_ledgers() -> list[str]:
-    """Return the labs with a ledger; none if the state folder is another user's.
-
-    That happens with `sudo -u`, which may leave HOME unchanged.
-    """
+    # With `sudo -u`, which may leave HOME unchanged, the state folder is another user's.
     with contextlib.suppress(PermissionError):
-        return labs_with_ledgers()
-    return []
+        for lab in labs_with_ledgers():
+            if _LAB_NAME.fullmatch(lab) and lab not in alive:
+                Ledger(lab).forget()
+    return [folder.name for folder in unheld]
 
 
 def components_of(spec: LabSpec) -> Components:
@@ -138,62 +130,47 @@ def components_of(spec: LabSpec) -> Components:
 
 def _folders() -> list[Path]:
     """Return the folders of the caller's own labs; those of other users are ignored."""
-    if not RUNTIME_ROOT.is_dir():
-        return []
-    lab_folders = (path for path in RUNTIME_ROOT.iterdir() if _LAB_NAME.fullmatch(path.name))
-    return sorted(path for path in lab_folders if _owner(path) == os.getuid())
+    folders = sorted(path for path in RUNTIME_ROOT.glob("p-*") if _LAB_NAME.fullmatch(path.name))
+    return [folder for folder in folders if _is_owned(folder, os.getuid())]
 
 
 def _folder(name: str) -> Path:
     folder = RUNTIME_ROOT / name
-    if not _LAB_NAME.fullmatch(name) or _owner(folder) != os.getuid():
+    if not _LAB_NAME.fullmatch(name) or not _is_owned(folder, os.getuid()):
         raise Problem(f"no lab {name!r}", str(RUNTIME_ROOT), f"there are: {', '.join(running()) or 'none'}")
     return folder
 
 
 def unswept_folders() -> list[Path]:
     """Return folders of labs killed early in their start: without a name, and too old to get one."""
-    if not RUNTIME_ROOT.is_dir():
-        return []
     # Until a folder gets its name, it is owned by root.
-    unnamed = [path for path in RUNTIME_ROOT.glob(".p-*") if _owner(path) in (os.getuid(), 0)]
-    return [path for path in unnamed if _age_s(path) > UNNAMED_AFTER_S]
+    unnamed = RUNTIME_ROOT.glob(".p-*")
+    return [path for path in unnamed if _is_owned(path, os.getuid(), 0, age_s=UNNAMED_AFTER_S)]
 
 
-def _owner(path: Path) -> int | None:
+def _is_owned(folder: Path, *uids: int, age_s: float = 0.0) -> bool:
+    """Return whether a folder has one of these owners, and its entries have not changed for `age_s`.
+
+    False if it is gone: it may have been renamed meanwhile.
+    """
     try:
-        return path.stat().st_uid
+        status = folder.stat()
     except FileNotFoundError:
-        return None
-
-
-def _age_s(path: Path) -> float:
-    """Return how long (s) the entries of a folder have not changed; 0 if it has been renamed meanwhile."""
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+        return False
+    return status.st_uid in uids and (not age_s or time.time() - status.st_mtime > age_s)
 
 
 def _is_held(folder: Path) -> bool:
     """Return whether a process holds the lab's lock; only a folder whose lock is free may be swept."""
-    try:
-        return locks.is_held(folder / "lock")
-    except PermissionError:
-        return _is_held_for_root(folder / "lock")
-
-
-def _is_held_for_root(lock: Path) -> bool:
-    """Return whether the lock is held, checked as root; True if the caller cannot become root.
-
-    Such a caller could not remove the folder either.
-    """
-    try:
+    lock = folder / "lock"
+    with contextlib.suppress(PermissionError):
+        return locks.is_held(lock)
+    # Only root can tell; a caller who cannot become root could not remove the folder either.
+    with contextlib.suppress(Problem, proc.CommandFailed):
         # flock(1) creates a missing lock file, which is removed with its folder.
         argv = [*become_root(), "flock", "--nonblock", str(lock), "true"]
         return proc.run(argv, timeout_s=10, check=False).status != 0
-    except (Problem, proc.CommandFailed):
-        return True
+    return True
 
 
 def _remove(folder: Path) -> None:
@@ -211,24 +188,18 @@ def heal(name: str, zone: str = "") -> None:
         InUse: another process uses it.
         Problem: it cannot be healed, or the heal cannot be proven.
     """
-    lab = None
+    where = f"lab {name}"
     try:
         if client(name).status().phase != "ready":
             return
-        lab = attach(name)
-        if zone:
-            lab.lease(zone)
-        else:
-            lab.leases.take_lab()
-        unproven = lab.safety.heal_unfinished()
-        lab.tidy()
+        with contextlib.closing(attach(name)) as lab:
+            if zone:
+                lab.lease(zone)
+            else:
+                lab.leases.take_lab()
+            _heal(lab, where, "run `nodeproof down`")
     except (OutsideError, OSError) as error:
-        raise Problem(str(error), f"lab {name}", f"run `nodeproof down --lab-name {name}`") from error
-    finally:
-        if lab is not None:
-            lab.close()
-    if unproven:
-        raise Problem(f"not proven healed: {', '.join(unproven)}", f"lab {name}", "run `nodeproof down`")
+        raise Problem(str(error), where, f"run `nodeproof down --lab-name {name}`") from error
 
 
 def heal_cluster(inventory: Path) -> None:
@@ -237,17 +208,20 @@ def heal_cluster(inventory: Path) -> None:
     Raises:
         Problem: Another process uses it, it cannot be healed, or the heal cannot be proven.
     """
-    lab = starting.attach(EXISTING.name, str(inventory))
-    try:
-        unproven = lab.safety.heal_unfinished()
-        lab.tidy()
-    except (OutsideError, OSError) as error:
-        raise Problem(str(error), str(inventory), "run it again") from error
-    finally:
-        lab.close()
+    where = str(inventory)
+    with contextlib.closing(starting.attach(EXISTING.name, where)) as lab:
+        try:
+            _heal(lab, where, "check these machines, and run it again")
+        except (OutsideError, OSError) as error:
+            raise Problem(str(error), where, "run it again") from error
+
+
+def _heal(lab: LabHandle, where: str, next_step: str) -> None:
+    """Heal a lab and tidy it. Raises Problem if that is not proven, OutsideError, OSError."""
+    unproven = lab.safety.heal_unfinished()
+    lab.tidy()
     if unproven:
-        step = "check these machines, and run it again"
-        raise Problem(f"not proven healed: {', '.join(unproven)}", str(inventory), step)
+        raise Problem(f"not proven healed: {', '.join(unproven)}", where, next_step)
 
 
 def heal_unzoned(name: str) -> None:

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from nodeproof.cluster.api import ApiError
@@ -111,26 +111,22 @@ class Safety:
 
         Return the value of its annotation `MARK`, which distinguishes it from namesakes. Raises OSError.
         """
-        mark = uuid.uuid4().hex
-        self.ledger.write("planned", {"fault": CREATED, "id": mark, "path": path})
-        return mark
+        return self._plan(CREATED, path=path)
 
     def has_created(self, path: str) -> bool:
         """Return whether a scenario created this object and it has not been removed yet."""
-        return any(entry.fault.get("path") == path for entry in self.ledger.unfinished())
+        return any(data.get("path") == path for data in self._open_changes(CREATED))
 
     def register_node(self, name: str, node_name: str = "") -> None:
         """Record a machine that is about to join, until it has left and its Node `node_name` is gone.
 
         Raises OSError.
         """
-        data = {"fault": JOINED, "id": uuid.uuid4().hex, "node": name, "as": node_name or name}
-        self.ledger.write("planned", data)
+        self._plan(JOINED, node=name, **{"as": node_name or name})
 
     def has_joined(self, name: str) -> bool:
         """Return whether a scenario let this machine join and it has not been cleaned up yet."""
-        joined = [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") == JOINED]
-        return any(data["node"] == name for data in joined)
+        return any(data["node"] == name for data in self._open_changes(JOINED))
 
     def register_cordon(self, name: str) -> None:
         """Record a Node that is about to be cordoned, until it is uncordoned.
@@ -145,16 +141,23 @@ class Safety:
                 return
             raise
         if not api_node["spec"].get("unschedulable"):
-            uid = api_node["metadata"]["uid"]
-            self.ledger.write(
-                "planned", {"fault": CORDONED, "id": uuid.uuid4().hex, "node": name, "uid": uid}
-            )
+            self._plan(CORDONED, node=name, uid=api_node["metadata"]["uid"])
 
     def forget_cordon(self, name: str) -> None:
         """Forget a Node that was uncordoned: a later cordon is not a scenario's. Raises OSError."""
-        for entry in self.ledger.unfinished():
-            if entry.fault.get("fault") == CORDONED and entry.fault["node"] == name:
-                self.ledger.write("closed", entry.fault)
+        for data in self._open_changes(CORDONED):
+            if data["node"] == name:
+                self.ledger.write("closed", data)
+
+    def _plan(self, change: str, **data: Json) -> str:
+        """Record a change that is about to be made; return its id."""
+        change_id = uuid.uuid4().hex
+        self.ledger.write("planned", {"fault": change, "id": change_id, **data})
+        return change_id
+
+    def _open_changes(self, *changes: str) -> list[Mapping[str, Json]]:
+        """Return the recorded changes of these kinds that have not been undone, oldest first."""
+        return [entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in changes]
 
     def forget_object(self, mark: str, path: str) -> None:
         """Forget an object that the API refused to create. Raises OSError."""
@@ -174,19 +177,15 @@ class Safety:
             Problem: a change cannot be undone.
             OSError: the ledger cannot be written.
         """
-        changes = [
-            entry.fault for entry in self.ledger.unfinished() if entry.fault.get("fault") in _CLUSTER_CHANGES
-        ]
         remaining = []
-        for data in reversed(changes):
+        for data in reversed(self._open_changes(*_CLUSTER_CHANGES)):
             if self._may_undo(data) and self._remove(data):
                 self.ledger.write("closed", data)
             else:
                 remaining.append(str(data.get("path", data.get("node"))))
         if remaining:
-            raise Problem(
-                f"not undone: {', '.join(remaining)}", "the API", "undo it with `nodeproof kubectl`"
-            )
+            message = f"not undone: {', '.join(remaining)}"
+            raise Problem(message, "the API", "undo it with `nodeproof kubectl`")
 
     def _may_undo(self, data: Mapping[str, Json]) -> bool:
         """Return whether a run can have made a change: others can write the ledger of somebody's cluster."""
@@ -199,34 +198,31 @@ class Safety:
 
     def _remove(self, data: Mapping[str, Json]) -> bool:
         """Undo a scenario's change, unless it is gone; return whether it is undone."""
-        if data["fault"] == CORDONED:
-            return self._uncordon(data)
-        if data["fault"] == JOINED:
-            return self._let_leave(str(data["node"]), str(data.get("as", data["node"])))
-        path, come_until = str(data["path"]), float(data.get("may_come_until", 0))
+        undo = {CREATED: self._delete, JOINED: self._let_leave, CORDONED: self._uncordon}[data["fault"]]
         try:
-            metadata = self._await_object(path, come_until)["metadata"]
-            if (metadata.get("annotations") or {}).get(MARK) != data["id"]:
-                return True
-            self._release(path, metadata)
-            self._api.delete(path, grace_s=0, uid=str(metadata["uid"]))
-            uid = metadata["uid"]
-            retry_on(lambda: self._check_removed(path, uid), Problem, timeout_s=_REMOVAL_TIMEOUT_S)
+            return undo(data)
         except ApiError as error:
             return error.status == 404
         except Problem:
             return False
+
+    def _delete(self, data: Mapping[str, Json]) -> bool:
+        """Delete an object, unless it is another of the same name. Raises ApiError, Problem."""
+        path, come_until = str(data["path"]), float(data.get("may_come_until", 0))
+        metadata = self._await_object(path, come_until)["metadata"]
+        if (metadata.get("annotations") or {}).get(MARK) == data["id"]:
+            uid = str(metadata["uid"])
+            self._release(path, metadata)
+            self._api.delete(path, grace_s=0, uid=uid)
+            retry_on(lambda: self._check_removed(path, uid), Problem, timeout_s=_REMOVAL_TIMEOUT_S)
         return True
 
     def _uncordon(self, data: Mapping[str, Json]) -> bool:
-        """Uncordon a Node, unless it is another of the same name; return whether that is done."""
+        """Uncordon a Node, unless it is another of the same name. Raises ApiError."""
         path = node(str(data["node"]))
-        try:
-            api_node = self._api.get(path)
-            if api_node["metadata"]["uid"] == data["uid"] and api_node["spec"].get("unschedulable"):
-                self._api.patch(path, {"metadata": {"uid": data["uid"]}, "spec": {"unschedulable": None}})
-        except ApiError as error:
-            return error.status == 404
+        api_node = self._api.get(path)
+        if api_node["metadata"]["uid"] == data["uid"] and api_node["spec"].get("unschedulable"):
+            self._api.patch(path, {"metadata": {"uid": data["uid"]}, "spec": {"unschedulable": None}})
         return True
 
     def _release(self, path: str, metadata: Json) -> None:
@@ -244,27 +240,24 @@ class Safety:
             return self._api.get(path)
         return retry_on(lambda: self._api.get(path), ApiError, timeout_s=left_s, period_s=_COMES_PERIOD_S)
 
-    def _let_leave(self, name: str, node_name: str) -> bool:
-        """Power a machine off for good and delete its Node; return whether both are gone.
+    def _let_leave(self, data: Mapping[str, Json]) -> bool:
+        """Power a machine off for good and delete its Node; return whether the machine has left.
 
         A machine or Node of another zone is a namesake, which kept this one from joining or came later; it
-        stays.
+        stays. Raises ApiError, Problem.
         """
-        try:
-            if self._fleet.has(name) and self._fleet.is_in_other_zone(name):
-                return True
-            # `leave` waits for a machine that is still joining, which then exists.
-            with contextlib.suppress(Problem):
-                self._fleet.leave(name)
-            if name in self._fleet.node_names():
-                return False
-            metadata = self._api.get(node(node_name))["metadata"]
-            if self._zone in ("", (metadata.get("labels") or {}).get(ZONE_LABEL)):
-                self._api.delete(node(node_name), uid=str(metadata["uid"]))
-        except ApiError as error:
-            return error.status == 404
-        except Problem:
+        name = str(data["node"])
+        if self._fleet.has(name) and self._fleet.is_in_other_zone(name):
+            return True
+        # `leave` waits for a machine that is still joining, which then exists.
+        with contextlib.suppress(Problem):
+            self._fleet.leave(name)
+        if name in self._fleet.node_names():
             return False
+        path = node(str(data.get("as", name)))
+        metadata = self._api.get(path)["metadata"]
+        if self._zone in ("", (metadata.get("labels") or {}).get(ZONE_LABEL)):
+            self._api.delete(path, uid=str(metadata["uid"]))
         return True
 
     def _check_removed(self, path: str, uid: str) -> None:
@@ -360,11 +353,9 @@ class Safety:
             # Query in parallel: an injection waits for the slowest answer only.
             uid_future = pool.submit(self._api.get, "/api/v1/namespaces/kube-system")
             nodes_future = pool.submit(self._nodes_among, names, own_names)
-            own_facts = self._own_facts(place) if place in own_names else None
+            own_facts = self._own_facts(place) if place in own_names else ()
             uid, nodes = str(uid_future.result()["metadata"]["uid"]), nodes_future.result()
-        targets = (
-            _target(name, uid, nodes.get(name), own_facts if name == place else None) for name in names
-        )
+        targets = (_target(name, uid, nodes.get(name), own_facts if name == place else ()) for name in names)
         return [replace(target, lab_label=None) if self._consent else target for target in targets]
 
     def _nodes_among(self, names: Sequence[str], own_names: Set[str]) -> Mapping[str, Json]:
@@ -374,16 +365,16 @@ class Safety:
         items = self._api.get(WATCHED["nodes"])["items"] if own_names & set(names) else []
         return {entry["metadata"]["name"]: entry for entry in items}
 
-    def _own_facts(self, name: str) -> _OwnFacts:
-        """Return what a machine and its hypervisor report about it. Raises MachineError, Problem."""
+    def _own_facts(self, name: str) -> tuple[str, str]:
+        """Return a machine's own id and its hypervisor's word for its owner. Raises MachineError, Problem."""
         completed = self._fleet.machine(name).run(["cat", "/etc/machine-id"], timeout_s=_ASK_TIMEOUT_S)
-        return _OwnFacts(completed.stdout.strip(), self._fleet.owner(name))
+        return completed.stdout.strip(), self._fleet.owner(name)
 
     def _is_its_machine(self, name: str) -> bool:
         """Return whether SSH leads to the machine that the Node is of."""
         try:
             machine_id = str(self._api.get(node(name))["status"]["nodeInfo"]["machineID"])
-            return self._own_facts(name).machine_id == machine_id
+            return self._own_facts(name)[0] == machine_id
         except (ApiError, MachineError):
             return False
 
@@ -392,22 +383,9 @@ class Safety:
         return frozenset(entry["metadata"]["name"] for entry in planes)
 
 
-@dataclass(frozen=True)
-class _OwnFacts:
-    """A machine's id, and the owner that its hypervisor reports."""
-
-    machine_id: str
-    owner: str
-
-
-def _target(name: str, uid: str, api_node: Json, own_facts: _OwnFacts | None) -> Target:
+def _target(name: str, uid: str, api_node: Json, own_facts: Sequence[str]) -> Target:
     """Build a target; `api_node` is None for what has no Node, such as a control plane component."""
     if api_node is None:
         return Target(name, uid)
     label = api_node["metadata"].get("labels", {}).get(LAB_LABEL, "")
-    machine_id = api_node["status"]["nodeInfo"]["machineID"]
-    return (
-        Target(name, uid, label, machine_id, own_facts.machine_id, own_facts.owner)
-        if own_facts
-        else Target(name, uid, label, machine_id)
-    )
+    return Target(name, uid, label, api_node["status"]["nodeInfo"]["machineID"], *own_facts)

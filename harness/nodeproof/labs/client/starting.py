@@ -115,22 +115,18 @@ def _known_gates(overrides: Overrides, component: str, refuses: Refuses) -> Sequ
 
 def _refusals(components: Components, kind: Kind, profile: Profile) -> Mapping[str, Refuses]:
     """Return for each component a function that tries settings."""
-
-    def of_flags(component: str) -> Refuses:
-        argv = (str(components.path(component)), _ENDS.get(component, "--version"))
-        return lambda settings: _refused_flags(argv, settings)
-
-    program = str(components.path(kind.kubelet_role))
     own = {**kind.kubelet(), **profile.kubelet}
-    of_kubelet = {KUBELET: lambda fields: _refused_fields(program, own, fields)}
-    return {component: of_flags(component) for component in COMPONENTS if component != KUBELET} | of_kubelet
+    others = [component for component in COMPONENTS if component != KUBELET]
+    return {
+        **{name: partial(_refused_flags, name, str(components.path(name))) for name in others},
+        KUBELET: partial(_refused_fields, str(components.path(kind.kubelet_role)), own),
+    }
 
 
-def _refused_flags(argv: Sequence[str], settings: Mapping[str, Json]) -> str:
+def _refused_flags(component: str, program: str, settings: Mapping[str, Json]) -> str:
     if not settings:
         return ""
-    program, *end = argv
-    completed = _run([program, *flags(settings), *end])
+    completed = _run([program, *flags(settings), _ENDS.get(component, "--version")])
     return _reason(completed.stderr or completed.stdout) if completed.status else ""
 
 
@@ -165,11 +161,10 @@ def _run(argv: Sequence[str], stdin: str = "") -> proc.Result:
         raise Problem(message, _WHERE, next_step, error.output) from error
 
 
-_LEAST_MIB, _MOST_MIB = 768, 65536
-_MOST_CPUS = 64
+_LIMITS = {"memory_mib": range(768, 65537), "cpus": range(1, 65)}
 _SHOWN_CHARACTERS = 80
 _EXAMPLES = "examples are in infra/topology"
-_KEYS = frozenset({"name", "zone", "memory_mib", "cpus", "kubelet_version"})
+_KEYS = frozenset({"name", "zone", "kubelet_version", *_LIMITS})
 UPGRADED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """The components that faults can upgrade. etcd is none: healing could not downgrade its data."""
 
@@ -259,19 +254,13 @@ def read_topology(file: str) -> Topology:
 
 def _entry(entry: Json, where: str) -> Entry:
     if not isinstance(entry, dict) or not {"name", "zone"} <= set(entry) <= _KEYS:
-        raise Problem(
-            f"{repr(entry)[:_SHOWN_CHARACTERS]} is not a node",
-            where,
-            f"it needs name and zone, and allows only {sorted(_KEYS)}",
-        )
+        message = f"{repr(entry)[:_SHOWN_CHARACTERS]} is not a node"
+        raise Problem(message, where, f"it needs name and zone, and allows only {sorted(_KEYS)}")
     for key in ("name", "zone"):
         check_node_name(str(entry[key]))
-    shape = Shape(
-        memory_mib=_number(entry, "memory_mib", DEFAULT_SHAPE.memory_mib, (_LEAST_MIB, _MOST_MIB), where),
-        cpus=_number(entry, "cpus", DEFAULT_SHAPE.cpus, (1, _MOST_CPUS), where),
-    )
+    numbers: dict[str, Json] = {key: _number(entry, key, where) for key in _LIMITS if key in entry}
     version = _version(entry, "kubelet_version", where)
-    return Entry(str(entry["name"]), str(entry["zone"]), shape, version)
+    return Entry(str(entry["name"]), str(entry["zone"]), Shape(**numbers), version)
 
 
 def _version(entry: Mapping[str, Json], key: str, where: str) -> str:
@@ -280,14 +269,11 @@ def _version(entry: Mapping[str, Json], key: str, where: str) -> str:
     return str(Version.parse(str(entry[key])[:_SHOWN_CHARACTERS], f"{where}, {key}"))
 
 
-def _number(entry: Mapping[str, Json], key: str, default: int, limits: tuple[int, int], where: str) -> int:
-    value, (minimum, maximum) = entry.get(key, default), limits
-    if key in entry and (type(value) is not int or not minimum <= value <= maximum):
-        raise Problem(
-            f"{key} is {repr(value)[:_SHOWN_CHARACTERS]}",
-            where,
-            f"use a whole number from {minimum} to {maximum}",
-        )
+def _number(entry: Mapping[str, Json], key: str, where: str) -> int:
+    value, limits = entry[key], _LIMITS[key]
+    if type(value) is not int or value not in limits:
+        message = f"{key} is {repr(value)[:_SHOWN_CHARACTERS]}"
+        raise Problem(message, where, f"use a whole number from {limits[0]} to {limits[-1]}")
     return int(value)
 
 
@@ -343,9 +329,8 @@ def check(request: LabRequest) -> None:
     kind = kind_named(request.kind)
     kind.check_nodes(request.nodes)
     if not 1 <= request.zones <= request.nodes:
-        raise Problem(
-            f"{request.zones} zones for {request.nodes} nodes", "--zones", "use 1 to as many zones as nodes"
-        )
+        message = f"{request.zones} zones for {request.nodes} nodes"
+        raise Problem(message, "--zones", "use 1 to as many zones as nodes")
     if any(entry.shape != DEFAULT_SHAPE for entry in request.topology.entries) and not kind.has_shapes:
         message = f"memory and processors of a {kind.name} lab's nodes cannot be set"
         raise Problem(message, "--topology", "omit memory_mib and cpus, or choose another --lab")
@@ -393,15 +378,7 @@ def up(request: LabRequest, components: Components, report: Callable[[str], None
         return lab
     prefix = root_prefix()
     check_versions(kind, components.kubernetes_version, request.overrides)
-    others = obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
-    upgrade = obtain_upgrade(request.overrides.upgrade_to, report)
-    spec = replace(
-        _spec(request, components, kind.boot_files(components, report)),
-        kubelets={version: str(other.path(kind.kubelet_role)) for version, other in others.items()},
-        guests={version: kind.boot_files(other, report) for version, other in others.items()},
-        upgrade_version=upgrade.kubernetes_version if upgrade else "",
-        upgrades={role: str(upgrade.path(role)) for role in UPGRADED} if upgrade else {},
-    )
+    spec = _spec(request, components, report)
     report(f"lab {spec.lab}: {request.nodes} nodes in {request.zones} zones, profile {request.profile}")
     # -P: root must not import modules from the caller's working folder; -B: nor write a __pycache__ beside
     # what it imports.
@@ -444,11 +421,12 @@ def find_sshd() -> str:
     raise Problem("no sshd", "process lab", hint_for(BASE))
 
 
-def _spec(request: LabRequest, components: Components, guest: Mapping[str, str]) -> LabSpec:
-    nodes = tuple(
-        NodeSpec(entry.name, slot, entry.zone, shape=entry.shape)
-        for slot, entry in enumerate(request.node_entries)
-    )
+def _spec(request: LabRequest, components: Components, report: Callable[[str], None]) -> LabSpec:
+    """Obtain what the nodes boot and other versions of components; return the lab's specification."""
+    kind = kind_named(request.kind)
+    others = obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
+    upgrade = obtain_upgrade(request.overrides.upgrade_to, report)
+    entries = enumerate(request.node_entries)
     return LabSpec(
         lab=request.lab,
         owner_uid=os.getuid(),
@@ -458,13 +436,17 @@ def _spec(request: LabRequest, components: Components, guest: Mapping[str, str])
         hollow_from_tree=components.hollow_from_tree,
         sshd=find_sshd(),
         profile=request.profile,
-        nodes=nodes,
+        nodes=tuple(NodeSpec(entry.name, slot, entry.zone, shape=entry.shape) for slot, entry in entries),
         keep=request.keep,
         kind=request.kind,
-        guest=guest,
+        guest=kind.boot_files(components, report),
         volumes={csi.ATTACHER: str(csi.entry_path() / csi.ATTACHER), DRIVER: str(csi.python_path())},
         harness_nice=autogroup.nice_of(),
         overrides=request.overrides,
+        kubelets={version: str(other.path(kind.kubelet_role)) for version, other in others.items()},
+        upgrade_version=upgrade.kubernetes_version if upgrade else "",
+        upgrades={role: str(upgrade.path(role)) for role in UPGRADED} if upgrade else {},
+        guests={version: kind.boot_files(other, report) for version, other in others.items()},
     )
 
 
@@ -504,13 +486,10 @@ def _unready(lab: LabHandle, api: Api, names: Sequence[str]) -> Mapping[str, str
     """
     unready = workloads.not_ready(api, names)
     for name in list(unready)[:1] if "systemd" in lab.features else ():
-        reason = refusal(
-            lab.fleet.machine(name).run(["sh", "-c", _RESTARTED], timeout_s=_SSH_TIMEOUT_S).stdout
-        )
-        if reason:
-            raise Problem(
-                f"{KUBELET} of {name} does not start: {reason}", f"lab {lab.name}", "correct the setting"
-            )
+        log = lab.fleet.machine(name).run(["sh", "-c", _RESTARTED], timeout_s=_SSH_TIMEOUT_S).stdout
+        if reason := refusal(log):
+            message = f"{KUBELET} of {name} does not start: {reason}"
+            raise Problem(message, f"lab {lab.name}", "correct the setting")
     return unready
 
 
@@ -535,7 +514,7 @@ def _wait_socket(spec: LabSpec, child: proc.Process, startup: IO[bytes]) -> None
             startup.seek(0)
             tail = "\n".join(startup.read().decode(errors="replace").splitlines()[-5:])
             raise Problem("the supervisor died on start", f"lab {spec.lab}", "its last lines follow", tail)
-        return (spec.dir / "s").is_socket() and (spec.dir / "spec.json").exists()
+        return (spec.dir / "s").is_socket()
 
     _poll(has_socket, 20, f"lab {spec.lab} has no socket")
 
@@ -556,12 +535,8 @@ def _wait_phase(
             reported = len(steps)
         if status.phase == "failed":
             failure, _newline, detail = status.failure.partition("\n")
-            raise Problem(
-                failure,
-                f"lab {status.lab}",
-                f"see {hints.page('docs/how-to/when-a-lab-does-not-start.md')}",
-                detail,
-            )
+            page = hints.page("docs/how-to/when-a-lab-does-not-start.md")
+            raise Problem(failure, f"lab {status.lab}", f"see {page}", detail)
         return status.phase == "ready"
 
     _poll(is_ready, timeout_s, "the control plane is not ready")
@@ -569,8 +544,5 @@ def _wait_phase(
 
 def _poll(condition: Callable[[], bool], timeout_s: float, problem: str) -> None:
     if not wait_until(condition, timeout_s, 0.05):
-        raise Problem(
-            f"{problem} after {timeout_s:g} s",
-            "lab",
-            "check whether the host is overloaded, and try again",
-        )
+        next_step = "check whether the host is overloaded, and try again"
+        raise Problem(f"{problem} after {timeout_s:g} s", "lab", next_step)

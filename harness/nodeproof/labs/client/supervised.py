@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from nodeproof.artifacts.components import Components
@@ -27,7 +27,7 @@ from nodeproof.machines.ssh import Host, SshAccess, SshMachine
 from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS, role_of
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.waiting import wait_until_empty
+from nodeproof.waiting import wait_until
 
 DOWN_TIMEOUT_S = 30.0
 LOG_LINES = 10
@@ -68,8 +68,8 @@ def supervised(folder: Path, components: Components, hold: socket.socket | None)
     status = supervisor.status()
     kind = kind_named(status.kind)
     config = folder / "pki" / "admin.kubeconfig"
-    planes = control_planes(status.overrides.control_planes)
-    api = LeaderApi(config, supervisor.dial, planes) if len(planes) > 1 else Api(config, supervisor.dial)
+    planes = {plane.name: plane for plane in control_planes(status.overrides.control_planes) if plane.number}
+    api = LeaderApi(config, supervisor.dial, planes) if planes else Api(config, supervisor.dial)
     own_kubectl = Kubectl(str(components.path("kubectl")), config)
     fleet = SupervisedFleet(folder, supervisor, api, kind, own_kubectl, planes)
 
@@ -99,9 +99,9 @@ Dial = Callable[[str, int, float], socket.socket]
 class LeaderApi(Api):
     """The API of a lab with several control planes: the loopback URL of a component means its leader."""
 
-    def __init__(self, config: Path, dial: Dial, planes: Sequence[ControlPlane]) -> None:
+    def __init__(self, config: Path, dial: Dial, planes: Mapping[str, ControlPlane]) -> None:
         super().__init__(config, dial)
-        self._addresses = {plane.name: plane.address for plane in planes}
+        self._planes = planes
 
     def text_at(self, url: str) -> str:
         return super().text_at(self._at_leader(url))
@@ -113,8 +113,8 @@ class LeaderApi(Api):
         for port, component in _LEADERS.items():
             own = f"https://{_LOOPBACK}:{port}"
             if url.startswith(own):
-                address = self._addresses.get(leader(self, component), _LOOPBACK)
-                return f"https://{address}:{port}{url.removeprefix(own)}"
+                plane = self._planes.get(leader(self, component))
+                return f"https://{plane.address if plane else _LOOPBACK}:{port}{url.removeprefix(own)}"
         return url
 
 
@@ -127,35 +127,26 @@ def leader(api: Api, component: str) -> str:
     return str(spec.get("holderIdentity") or "").partition("_")[0]
 
 
+@dataclass
 class SupervisedFleet(Fleet):
     """The machines of one lab, reached and powered through their supervisor."""
 
-    def __init__(
-        self,
-        folder: Path,
-        supervisor: SupervisorClient,
-        api: Api,
-        kind: Kind,
-        kubectl: Kubectl,
-        planes: Sequence[ControlPlane],
-    ) -> None:
-        self._kubectl = kubectl
-        self._planes = {plane.name: plane for plane in planes if plane.number}
-        self._pki = folder / "pki"
-        self._lab = folder.name
-        self._supervisor = supervisor
-        self._api = api
-        self._kind = kind
-        self._machines: dict[tuple[str, str], Machine] = {}
-        self._zone = ""
-        self._zones: dict[str, str] = {}
+    folder: Path
+    supervisor: SupervisorClient
+    api: Api
+    kind: Kind
+    kubectl: Kubectl
+    planes: Mapping[str, ControlPlane]
+    _machines: dict[tuple[str, str], Machine] = field(default_factory=dict, init=False)
+    _zone: str = field(default="", init=False)
+    _zones: dict[str, str] = field(default_factory=dict, init=False)
 
     def nodes(self) -> list[NodeInfo]:
         return [entry for entry in self._all() if self._zone in ("", entry.zone)]
 
     def _all(self) -> list[NodeInfo]:
         """Return the nodes of the whole lab."""
-        nodes = list(self._supervisor.status().nodes)
+        nodes = list(self.supervisor.status().nodes)
         self._zones |= {entry.name: entry.zone for entry in nodes}
         return nodes
 
@@ -181,14 +172,14 @@ class SupervisedFleet(Fleet):
         return self._is_component(name) or name in {entry.name for entry in self._all()}
 
     def control_planes(self) -> Mapping[str, str]:
-        return {name: plane.address for name, plane in self._planes.items()}
+        return {name: plane.address for name, plane in self.planes.items()}
 
     def _is_component(self, name: str) -> bool:
         return name in SERVICES or (role_of(name) != name and bool(self._plane_of(name)))
 
     def _plane_of(self, name: str) -> ControlPlane | None:
         """Return the control plane of a replica, or the one of that name."""
-        return self._planes.get(f"{CONTROL_PLANE}-{name.rpartition('-')[2]}")
+        return self.planes.get(f"{CONTROL_PLANE}-{name.rpartition('-')[2]}")
 
     def machine(self, name: str, purpose: str = "scenario") -> Machine:
         key = (purpose, name)
@@ -201,48 +192,47 @@ class SupervisedFleet(Fleet):
             return self._component(name)
         nodes = {entry.name: entry for entry in self.nodes()}
         if name not in nodes:
-            raise Problem(f"no node {name!r}", f"lab {self._lab}", f"it has: {', '.join(nodes)}")
+            raise Problem(f"no node {name!r}", f"lab {self.folder.name}", f"it has: {', '.join(nodes)}")
         info = nodes[name]
-        host_key = (self._pki / f"{name}.hostkey").read_text().strip()
-        api_address = self._supervisor.status().control_plane_address
-        key = self._pki / "ssh"
-        access = SshAccess(name, info.control_address, info.data_address, api_address, key, host_key)
-        return SshMachine(access, self._supervisor.dial, SupervisedHost(self._supervisor, self._api))
+        pki, api_address = self.folder / "pki", self.supervisor.status().control_plane_address
+        addresses = info.control_address, info.data_address, api_address
+        host_key = (pki / f"{name}.hostkey").read_text().strip()
+        access = SshAccess(name, *addresses, pki / "ssh", host_key)
+        return SshMachine(access, self.supervisor.dial, SupervisedHost(self.supervisor, self.api))
 
     def _component(self, name: str) -> ServiceMachine:
         plane, role = self._plane_of(name), role_of(name)
-        is_at_api = plane is None and name in ("kube-apiserver", CONTROL_PLANE)
-        host = plane.address if plane else API_ADDRESS if is_at_api else _LOOPBACK
-        bundle = self._pki / "ca.crt"
-        own = (name, self._kubectl, self.machine, self._supervisor, self._api, bundle, (host, _PORTS[role]))
-        if name in self._planes:
-            return PlaneMachine(*own)
-        if role in COMPONENTS and plane is None and self._planes:
-            return ReplicatedMachine(*own, tuple(entry.component(role) for entry in self._planes.values()))
-        return ServiceMachine(*own)
+        own_host = API_ADDRESS if name in ("kube-apiserver", CONTROL_PLANE) else _LOOPBACK
+        hosts = {name: plane.address if plane else own_host}
+        if role in COMPONENTS and plane is None and self.planes:
+            hosts = {each.component(role): each.address for each in self.planes.values()}
+        served_at = {replica: (host, _PORTS[role]) for replica, host in hosts.items()}
+        machine_type = PlaneMachine if name in self.planes else ServiceMachine
+        bundle = self.folder / "pki" / "ca.crt"
+        return machine_type(name, self.kubectl, self.machine, self.supervisor, self.api, bundle, served_at)
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
-        return self._supervisor.dial(host, port, timeout_s, source)
+        return self.supervisor.dial(host, port, timeout_s, source)
 
     def command_lines(self) -> Mapping[str, Sequence[str]]:
-        services = self._supervisor.status().services
+        services = self.supervisor.status().services
         return {role_of(name): service.argv for name, service in services.items() if service.argv}
 
     def owner(self, name: str) -> str:
-        return self._kind.owner(self._run, name)
+        return self.kind.owner(self._run, name)
 
     def _run(self, argv: Sequence[str]) -> str:
-        return str(self._supervisor.spawn_command(list(argv), _ASK_TIMEOUT_S)["stdout"])
+        return str(self.supervisor.spawn_command(list(argv), _ASK_TIMEOUT_S)["stdout"])
 
     def join(self, spec: NodeSpec) -> None:
         self._forget(spec.name)
-        self._supervisor.spawn_node(asdict(spec))
+        self.supervisor.spawn_node(asdict(spec))
         # A machine of that name may have left another zone.
         self._zones[spec.name] = spec.zone
 
     def leave(self, name: str) -> None:
         try:
-            self._supervisor.power(name, "remove")
+            self.supervisor.power(name, "remove")
         finally:
             self._forget(name)
             self._zones.pop(name, None)
@@ -334,8 +324,7 @@ def _is_or_was(usage: MemoryUsage, since_t: float | None) -> str:
 
 def wait_removed(folder: Path) -> None:
     """Wait until a lab's folder is removed. Raises Problem if it stays."""
-    remaining = wait_until_empty(lambda: [str(folder)] if folder.exists() else [], timeout_s=DOWN_TIMEOUT_S)
-    if remaining:
+    if not wait_until(lambda: not folder.exists(), DOWN_TIMEOUT_S):
         raise Problem(f"{folder} still exists after {DOWN_TIMEOUT_S:g} s", "lab", "run `nodeproof down`")
 
 
@@ -370,13 +359,14 @@ class SupervisedHost(Host):
 class ServiceMachine(ComponentShell):
     """One component, reached through its lab's supervisor; its only network probe is whether it answers.
 
-    `served_at` is the address and port where it serves.
+    `served_at` is the address and port where it serves, by its name, or where each of its replicas does: then
+    it is off if none runs, and healthy if all are.
     """
 
     supervisor: SupervisorClient
     api: Api
     bundle: Path
-    served_at: tuple[str, int]
+    served_at: Mapping[str, tuple[str, int]]
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command in the lab's namespaces and the folder of the components' settings.
@@ -394,64 +384,69 @@ class ServiceMachine(ComponentShell):
             self.supervisor.power(self.name, action)
 
     def is_powered(self) -> bool:
-        """Return whether its process runs."""
-        return self.name == CONTROL_PLANE or self._status().pid is not None
+        """Return whether it, or a replica, runs."""
+        return self.name == CONTROL_PLANE or any(status.pid is not None for status in self._statuses())
 
     def boot_id(self) -> str:
-        """Return its process id, which changes with each start."""
-        return str(self._status().pid)
+        """Return its process ids, which change with each start."""
+        return " ".join(str(status.pid) for status in self._statuses())
 
     def command(self) -> Sequence[str]:
-        """Return the command line of its next start. Raises Problem."""
-        return tuple(self._status().argv)
+        """Return the command line of the next start, of the first replica. Raises Problem."""
+        return tuple(self._statuses()[0].argv)
 
     def answers_on_control(self) -> bool:
-        """Return whether it answers a request: the kernel accepts connections of a frozen process, too."""
-        host, port = self.served_at
-        with contextlib.suppress(OSError), self.supervisor.dial(host, port, _ANSWER_TIMEOUT_S) as plain:
-            plain.settimeout(_ANSWER_TIMEOUT_S)
-            if role_of(self.name) in _WITHOUT_TLS:
-                plain.sendall(_HEALTH_REQUEST)
-                return bool(plain.recv(1))
-            context = ssl.create_default_context(cafile=str(self.bundle))
-            with context.wrap_socket(plain, server_hostname=host) as sock:
-                sock.sendall(_HEALTH_REQUEST)
-                return bool(sock.recv(1))
-        return False
+        """Return whether it, or a replica, answers a request."""
+        return any(self._answers(*address) for address in self.served_at.values())
 
     def refuses_on_control(self) -> bool:
-        """Return whether its port refuses connections."""
-        try:
-            self.supervisor.dial(*self.served_at, _ANSWER_TIMEOUT_S).close()
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-        return False
+        """Return whether its port, or that of each replica, refuses connections."""
+        return all(self._refuses(*address) for address in self.served_at.values())
 
     def reached_from_control_plane(self) -> bool:
-        """Return whether it answers."""
+        """Return whether it, or a replica, answers."""
         return self.answers_on_control()
 
     def reaches_control_plane(self) -> bool:
-        """Return whether it answers."""
-        return self.answers_on_control()
+        """Return whether it, or each replica, answers."""
+        return all(self._answers(*address) for address in self.served_at.values())
 
     def serves_kubelet(self) -> bool:
-        """Return whether it does its work: it has no kubelet.
+        """Return whether it, or each replica, answers, and it does its work: it has no kubelet.
 
         A controller manager answers for a second before its controllers run, and ends if the API server
         restarts in that second.
         """
+        if not self.reaches_control_plane():
+            return False
         try:
             if self.name == "kube-controller-manager":
                 return _ZONE_SIZE_METRIC in self.api.text_at(f"{MANAGER}/metrics")
             if role_of(self.name) in ("kube-apiserver", CONTROL_PLANE):
-                host, port = self.served_at
+                host, port = self.served_at.get(self.name, (API_ADDRESS, API_PORT))
                 return bool(self.api.text_at(f"https://{host}:{port}/readyz"))
         except ApiError:
             return False
-        return self.answers_on_control()
+        return True
+
+    def _answers(self, host: str, port: int) -> bool:
+        """Return whether a request is answered: the kernel accepts connections of a frozen process, too."""
+        with contextlib.suppress(OSError), contextlib.ExitStack() as sockets:
+            sock = sockets.enter_context(self.supervisor.dial(host, port, _ANSWER_TIMEOUT_S))
+            sock.settimeout(_ANSWER_TIMEOUT_S)
+            if role_of(self.name) not in _WITHOUT_TLS:
+                context = ssl.create_default_context(cafile=str(self.bundle))
+                sock = sockets.enter_context(context.wrap_socket(sock, server_hostname=host))
+            sock.sendall(_HEALTH_REQUEST)
+            return bool(sock.recv(1))
+        return False
+
+    def _refuses(self, host: str, port: int) -> bool:
+        try:
+            self.supervisor.dial(host, port, _ANSWER_TIMEOUT_S).close()
+        except OSError as error:
+            return isinstance(error, ConnectionRefusedError)
+        return False
 
     def kubelet_configuration(self) -> Mapping[str, Json]:
         """Raise MachineError: it has no kubelet."""
@@ -460,8 +455,9 @@ class ServiceMachine(ComponentShell):
     def close(self) -> None:
         """Do nothing: it keeps no connection open."""
 
-    def _status(self) -> ServiceStatus:
-        return self.supervisor.status().services[self.name]
+    def _statuses(self) -> Sequence[ServiceStatus]:
+        services = self.supervisor.status().services
+        return [services[replica] for replica in self.served_at]
 
 
 @dataclass
@@ -470,14 +466,10 @@ class PlaneMachine(ServiceMachine):
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command in its network and the folder of the components' settings. Raises MachineError."""
-        pid = self._status().pid
+        pid = self._statuses()[0].pid
         if pid is None:
             raise MachineError(f"{self.name} is off")
         return ServiceMachine.run(self, [*enter_plane(pid), *argv], timeout_s=timeout_s, stdin=stdin)
-
-    def is_powered(self) -> bool:
-        """Return whether its first process runs."""
-        return self._status().pid is not None
 
     def serves_kubelet(self) -> bool:
         """Return whether its API server is ready, and its other components answer."""
@@ -487,43 +479,3 @@ class PlaneMachine(ServiceMachine):
             part.is_powered() and isinstance(part, ServiceMachine) and part.answers_on_control()
             for part in parts
         )
-
-
-@dataclass
-class ReplicatedMachine(ServiceMachine):
-    """A component with all its replicas: it is off if none runs, and healthy if all are."""
-
-    replicas: Sequence[str] = ()
-
-    @property
-    def _machines(self) -> Sequence[ServiceMachine]:
-        machines = map(self.machine, self.replicas)
-        return [machine for machine in machines if isinstance(machine, ServiceMachine)]
-
-    def is_powered(self) -> bool:
-        """Return whether a replica runs."""
-        return any(machine.is_powered() for machine in self._machines)
-
-    def boot_id(self) -> str:
-        """Return the process ids of the replicas, which change with each start."""
-        return " ".join(machine.boot_id() for machine in self._machines)
-
-    def command(self) -> Sequence[str]:
-        """Return the command line of the next start of its first replica. Raises Problem."""
-        return self._machines[0].command()
-
-    def answers_on_control(self) -> bool:
-        """Return whether a replica answers a request."""
-        return any(machine.answers_on_control() for machine in self._machines)
-
-    def refuses_on_control(self) -> bool:
-        """Return whether the port of each replica refuses connections."""
-        return all(machine.refuses_on_control() for machine in self._machines)
-
-    def reaches_control_plane(self) -> bool:
-        """Return whether each replica answers."""
-        return all(machine.answers_on_control() for machine in self._machines)
-
-    def serves_kubelet(self) -> bool:
-        """Return whether each replica answers, and the component does its work."""
-        return self.reaches_control_plane() and ServiceMachine.serves_kubelet(self)

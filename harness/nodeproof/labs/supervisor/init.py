@@ -29,19 +29,13 @@ from nodeproof.faults.fence import heal_fenced
 from nodeproof.labs.base import autogroup, control_plane, network, wire
 from nodeproof.labs.base.control_plane import Kubectl, Services
 from nodeproof.labs.base.mounts import Memory, logs_in, mount_etc, mount_memory, protect_host
-from nodeproof.labs.base.nodes import NodeEnvironment, RunningNode
+from nodeproof.labs.base.nodes import NodeEnvironment
 from nodeproof.labs.base.pki import ssh_key
-from nodeproof.labs.base.planes import BALANCER, Planes, balancer
-from nodeproof.labs.base.processes import (
-    EventLog,
-    Processes,
-    give_to_owner,
-    inherited_environment,
-    limit_size,
-)
+from nodeproof.labs.base.planes import BALANCER, Planes, balancer, set_up_network
+from nodeproof.labs.base.processes import EventLog, Processes, inherited_environment, limit_size
 from nodeproof.labs.base.spec import API_ADDRESS, ControlPlane, LabSpec, NodeSpec
 from nodeproof.labs.base.stalls import record_stalls
-from nodeproof.labs.base.wire import LabStatus, NodeInfo
+from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds import KINDS, kind_named
 from nodeproof.machines.machine import Shell
 from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS
@@ -55,12 +49,12 @@ _RETRY_PERIOD_S = 1.0
 class _Switch:
     """One arming of a fault's switch, due at `due_t` (s) of the monotonic clock.
 
-    `cancelled` is set once the switch is renewed or disarmed.
+    `ended` is set once the switch is renewed or disarmed, or has healed the fault.
     """
 
     fault: Mapping[str, Json]
     due_t: float
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class Deadman:
@@ -71,7 +65,6 @@ class Deadman:
         self._events = events
         self._lock = threading.Lock()
         self._switches: dict[str, _Switch] = {}
-        self._faults: dict[str, Mapping[str, Json]] = {}
         self._disarmed: set[str] = set()
 
     def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
@@ -80,26 +73,26 @@ class Deadman:
         Raises Problem if it was disarmed before: a late renewal must not arm it again.
         """
         fault_id = str(fault["id"])
+        switch = _Switch(dict(fault), time.monotonic() + ttl_s)
         with self._lock:
-            if ttl_s > 0 and fault_id in self._disarmed:
-                message = f"the switch of fault {fault_id} was disarmed"
-                raise Problem(message, f"dead-man's switch of {fault['node']}", "inject a new fault")
-            previous = self._switches.pop(fault_id, None)
-            if previous is not None:
-                previous.cancelled.set()
+            if fault_id in self._switches:
+                self._switches[fault_id].ended.set()
             if ttl_s <= 0:
-                self._faults.pop(fault_id, None)
+                self._switches.pop(fault_id, None)
                 self._disarmed.add(fault_id)
                 return
-            self._faults.setdefault(fault_id, dict(fault))
-            self._switches[fault_id] = switch = _Switch(dict(fault), time.monotonic() + ttl_s)
+            if fault_id in self._disarmed:
+                message = f"the switch of fault {fault_id} was disarmed"
+                raise Problem(message, f"dead-man's switch of {fault['node']}", "inject a new fault")
+            self._switches[fault_id] = switch
         threading.Thread(target=self._wait, args=(switch, ttl_s), daemon=True).start()
 
     def armed(self) -> Mapping[str, float]:
         """Return the armed switches and the seconds that each has left."""
         now = time.monotonic()
         with self._lock:
-            return {fault_id: round(switch.due_t - now, 1) for fault_id, switch in self._switches.items()}
+            armed = {name: switch for name, switch in self._switches.items() if not switch.ended.is_set()}
+        return {fault_id: round(switch.due_t - now, 1) for fault_id, switch in armed.items()}
 
     def faults(self) -> list[Mapping[str, Json]]:
         """Return the faults that were armed and never disarmed, oldest first.
@@ -107,35 +100,34 @@ class Deadman:
         No probe confirmed that they are healed.
         """
         with self._lock:
-            return list(self._faults.values())
+            return [switch.fault for switch in self._switches.values()]
 
     def _wait(self, switch: _Switch, ttl_s: float) -> None:
-        if switch.cancelled.wait(ttl_s):
+        """Heal the fault unless the switch ends before its time.
+
+        Retry any error without a limit: the target may be recovering itself, such as a node that boots.
+        """
+        if switch.ended.wait(ttl_s):
             return
         self._log("deadman", switch)
-        # Retry any error without a limit: the target may be recovering itself, such as a node that boots.
-        # The thread ends when the lab's process exits, the switch is cancelled, or healing succeeds.
-        is_first = True
-        while True:
+        has_failed = False
+        while not switch.ended.is_set():
             try:
                 self._heal(switch.fault)
-                break
+                switch.ended.set()
             except Exception as error:
-                if switch.cancelled.is_set():
-                    break
-                if is_first:
+                if not has_failed and not switch.ended.is_set():
                     reason = str(error).partition("\n")[0] or type(error).__name__
                     self._log("deadman-failed", switch, reason=reason)
-                is_first = False
-            switch.cancelled.wait(_RETRY_PERIOD_S)
-        with self._lock:
-            if self._switches.get(str(switch.fault["id"])) is switch:
-                del self._switches[str(switch.fault["id"])]
+                has_failed = True
+                switch.ended.wait(_RETRY_PERIOD_S)
 
     def _log(self, kind: str, switch: _Switch, **data: Json) -> None:
         self._events.write(kind, id=switch.fault["id"], node=switch.fault["node"], **data)
 
 
+_EXPECTED = (Problem, OutsideError, proc.CommandFailed)
+"""Errors whose message says what happened."""
 LINGER_S = 60.0
 """How long a lab that is not kept outlives the last client that holds it."""
 _LOG_TAIL_LINES = 15
@@ -163,44 +155,42 @@ class LabServer:
         self._end_unless_held()
         network.set_up_bridges()
         if len(spec.control_planes) > 1:
-            network.set_up_planes()
+            set_up_network()
         self._witness = Listener()
-        self._protect_host()
-        self._memory = mount_memory(
-            spec.dir / "mem", self._kind.limits.node_mib, len(spec.nodes), len(spec.control_planes)
-        )
+        try:
+            protect_host(spec.dir)
+        except Problem as problem:
+            # Build nothing, and report why.
+            self._phase, self._error = "failed", str(problem)
+        nodes, planes = len(spec.nodes), len(spec.control_planes)
+        self._memory = mount_memory(spec.dir / "mem", self._kind.limits.node_mib, nodes, planes)
         os.environ["TMPDIR"] = str(self._memory / "scratch")
-        self._logs = logs_in(self._memory)
+        self._logs, self._settings = logs_in(self._memory), self._memory / "settings"
         self._usage = Memory(self._memory)
-        limit_size(self._logs, spec.owner_uid, spec.owner_gid, self._usage.update)
+        limit_size(self._logs, self.spec.give_to_owner, self._usage.update)
         self._processes = Processes(self._logs, self._events)
         mount_etc(self._memory / "etc")
-        self._credentials = control_plane.issue_credentials(spec.dir / "pki", spec.control_planes)
-        (spec.dir / "pki" / "ssh.pub").write_text(ssh_key(spec.dir / "pki" / "ssh") + "\n")
+        self._pki = spec.dir / "pki"
+        self._authority = control_plane.issue_credentials(self._pki, spec.control_planes)
+        (self._pki / "ssh.pub").write_text(ssh_key(self._pki / "ssh") + "\n")
         environment = NodeEnvironment(
             spec,
             self._kind.kubelet(),
             self._memory,
-            self._credentials.authority,
+            self._authority,
             self._processes,
             self._events,
             self._power_lock,
         )
         self._nodes = self._kind.make_nodes(environment)
-        kubectl = Kubectl(spec.binary("kubectl"), spec.dir / "pki" / "admin.kubeconfig")
+        kubectl = Kubectl(spec.binary("kubectl"), self._pki / "admin.kubeconfig")
         self._planes = Planes(self._processes, spec.control_planes)
-        settings = self._memory / "settings"
-        self._services = Services(self._processes, settings, self._events, kubectl, self._shell, self._planes)
+        self._services = Services(
+            self._processes, self._planes, self._settings, self._events, kubectl, self._shell
+        )
         if spec.upgrade_version:
             self._services.add_version(spec.upgrade_version, spec.upgrades)
         self._deadman = Deadman(self._heal, self._events)
-
-    def _protect_host(self) -> None:
-        """Make the host's files read-only; if that fails, build nothing and report why."""
-        try:
-            protect_host(self.spec.dir)
-        except Problem as problem:
-            self._phase, self._error = "failed", str(problem)
 
     def run(self) -> None:
         """Serve until `down`, or until no client holds the lab any more."""
@@ -219,6 +209,7 @@ class LabServer:
     def _build(self) -> None:
         try:
             self._nodes.prepare()
+            control_plane.write_kubeconfig(self._authority, "admin")
             if self._kind.hosts_control_plane:
                 self._start_hosted_control_plane()
             else:
@@ -228,45 +219,35 @@ class LabServer:
             for node in self._nodes.all():
                 self._nodes.wait_up(node.spec.name)
             # It never changes, so it stays available while the API server is down.
-            self._uid = control_plane.kube_system_uid(self._credentials)
+            self._uid = control_plane.kube_system_uid(self._authority)
             self._write_record()
             autogroup.set_nice(self.spec.harness_nice + autogroup.LAB)
             self._phase = "ready"
         except Exception as error:
-            self._error = (
-                str(error) if isinstance(error, Problem | OutsideError | proc.CommandFailed) else repr(error)
-            )
+            self._error = str(error) if isinstance(error, _EXPECTED) else repr(error)
             self._phase = "failed"
 
     def _start_control_plane(self) -> None:
-        configs = control_plane.write_kubeconfigs(self._credentials, self.spec.dir / "pki")
+        authority, planes = self._authority, self.spec.control_planes
         # All command lines first: a setting that the lab refuses must not leave half a control plane.
-        commands = {plane: self._commands(plane) for plane in self.spec.control_planes}
-        cloud = control_plane.cloud_controller_manager(
-            self.spec, self._credentials, configs["controller-manager"]
-        )
+        commands = {plane: self._commands(plane) for plane in planes}
+        cloud = control_plane.cloud_controller_manager(self.spec, authority)
         for name in self._planes.names:
             self._planes.boot(name)
         if self._planes.names:
-            addresses = [plane.address for plane in self.spec.control_planes]
-            self._services.start(BALANCER, balancer(self.spec, addresses))
+            self._services.start(BALANCER, balancer(self.spec, [plane.address for plane in planes]))
         self._start_components(commands, STORES)
         self._join_nodes()
-        for plane in self.spec.control_planes:
-            control_plane.wait_ready(self._credentials, self._dead_component, plane)
+        for plane in planes:
+            control_plane.wait_ready(authority, self._dead_component, plane)
         self._start_components(commands, CONTROLLERS)
         self._services.register(CLOUD, cloud)
         if self._kind.storage is not None:
-            folders = control_plane.DriverFolders(
-                self.spec, self._memory / "settings", self._memory / "nodes"
-            )
-            attacher = control_plane.external_attacher(
-                folders, self._kind.storage(folders), configs[ATTACHER]
-            )
+            folders = control_plane.DriverFolders(self.spec, self._settings, self._memory / "nodes")
+            attacher = control_plane.external_attacher(folders, self._kind.storage(folders), authority)
             self._services.register(ATTACHER, attacher)
 
     def _start_hosted_control_plane(self) -> None:
-        control_plane.write_kubeconfigs(self._credentials, self.spec.dir / "pki")
         self._services.start(BALANCER, balancer(self.spec, self._nodes.api_servers()))
         self._join_nodes()
         self._nodes.start_control_plane()
@@ -277,20 +258,12 @@ class LabServer:
 
     def _commands(self, plane: ControlPlane) -> Mapping[str, list[str]]:
         """Return the command line of each component of a control plane."""
-        pki, credentials = self.spec.dir / "pki", self._credentials
-        manager, scheduler = (
-            control_plane.write_own_kubeconfig(credentials, pki, plane, name, pair)
-            for name, pair in (
-                ("controller-manager", credentials.controller_manager),
-                ("scheduler", credentials.scheduler),
-            )
-        )
-        data = self._memory / plane.component("etcd")
+        spec, authority = self.spec, self._authority
         return {
-            "etcd": control_plane.etcd(self.spec, data, plane),
-            "kube-apiserver": control_plane.api_server(self.spec, credentials, self._logs, plane),
-            "kube-controller-manager": control_plane.controller_manager(self.spec, credentials, manager),
-            "kube-scheduler": control_plane.scheduler(self.spec, credentials, scheduler),
+            "etcd": control_plane.etcd(spec, self._memory / plane.component("etcd"), plane),
+            "kube-apiserver": control_plane.api_server(spec, authority, self._logs, plane),
+            "kube-controller-manager": control_plane.controller_manager(spec, authority, plane),
+            "kube-scheduler": control_plane.scheduler(spec, authority, plane),
         }
 
     def _start_components(
@@ -311,26 +284,22 @@ class LabServer:
         """Write the record that the guard compares a target with, as a proof that it is this lab's."""
         with self._record_lock:
             specs = [node.spec for node in self._nodes.all()]
-            owners = [(spec.name, self._nodes.owner(spec)) for spec in specs]
             record = {
                 "lab": self.spec.lab,
                 "kube_system_uid": self._uid,
                 "machine_ids": {spec.name: spec.machine_id for spec in specs},
                 "zones": {spec.name: spec.zone for spec in specs},
-                "owners": {name: owner for name, owner in owners if owner},
+                "owners": {spec.name: owner for spec in specs if (owner := self._nodes.owner(spec))},
                 "components": sorted(self._services.names),
                 "control_planes": dict(self._services.hosts),
             }
             # Replace the file in one step: the guard may be reading it.
             fresh = self.spec.dir / ".record.json"
             write_private(fresh, json.dumps(record).encode())
-            os.chown(fresh, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+            self.spec.give_to_owner([fresh])
             fresh.rename(self.spec.dir / "record.json")
-            for folder in (self.spec.dir, self.spec.dir / "pki"):
-                for path in folder.iterdir():
-                    if path != self._memory:
-                        with contextlib.suppress(FileNotFoundError):
-                            os.chown(path, self.spec.owner_uid, self.spec.owner_gid, follow_symlinks=False)
+            own = [path for path in self.spec.dir.iterdir() if path != self._memory]
+            self.spec.give_to_owner([*own, *self._pki.iterdir()])
 
     def _accept(self) -> None:
         while True:
@@ -342,19 +311,21 @@ class LabServer:
             request, _ = wire.receive(client)
             try:
                 self._answer(client, request)
-            except (Problem, OutsideError, proc.CommandFailed) as error:
+            except _EXPECTED as error:
                 message, _, detail = (str(error) or repr(error)).partition("\n")
                 wire.send(client, {"error": message, "detail": detail})
             except Exception as error:  # the client needs an answer to any error
                 wire.send(client, {"error": repr(error)})
 
     def _answer(self, client: socket.socket, request: Mapping[str, Json]) -> None:
-        verbs = {"spawn": self._spawn, "power": self._power, "arm": self._arm, "down": self._down}
+        verbs = {"power": self._power, "arm": self._arm, "down": self._down}
         verb = request["verb"]
         if verb == "dial":
             self._dial(client, request)
+        elif verb == "spawn":
+            wire.send(client, self._spawn(request))
         elif verb == "logs":
-            give_to_owner(self._logs, self.spec.owner_uid, self.spec.owner_gid)
+            self.spec.give_to_owner(self._logs.iterdir())
             self._hand_over(client, self._logs, os.O_DIRECTORY)
         elif verb == "network":
             self._hand_over(client, Path("/proc/self/ns/net"))
@@ -363,7 +334,8 @@ class LabServer:
             if request.get("hold"):
                 self._hold(client)
         elif verb in verbs:
-            wire.send(client, verbs[verb](request))
+            verbs[verb](request)
+            wire.send(client, {"ok": True})
         else:
             wire.send(client, {"error": f"unknown verb {verb!r}"})
 
@@ -397,38 +369,31 @@ class LabServer:
             self._write_record()
             self._nodes.wait_up(node.name)
             return {"ok": True}
-        completed = proc.run(
-            request["argv"],
-            timeout_s=request["timeout_s"],
-            stdin=request["stdin"],
-            env=inherited_environment(),
-            check=False,
-        )
-        return asdict(completed)
+        argv, timeout_s, stdin = request["argv"], request["timeout_s"], request["stdin"]
+        environment = inherited_environment()
+        return asdict(proc.run(argv, timeout_s=timeout_s, stdin=stdin, env=environment, check=False))
 
-    def _power(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
-        name = request["node"]
-        if request["action"] == "remove":
-            try:
-                with self._power_lock(name):
-                    self._nodes.remove(name)
-            finally:
-                self._write_record()
-            return {"ok": True}
-        self._shell(name).power(request["action"])
-        return {"ok": True}
+    def _power(self, request: Mapping[str, Json]) -> None:
+        name, action = request["node"], request["action"]
+        if action != "remove":
+            self._shell(name).power(action)
+            return
+        try:
+            with self._power_lock(name):
+                self._nodes.remove(name)
+        finally:
+            self._write_record()
 
     def _shell(self, name: str) -> Shell:
         if name in self._services:
             return self._services.shell(name)
         return self._nodes.shell(name, self._power_lock(name))
 
-    def _arm(self, request: Mapping[str, Json]) -> Mapping[str, Json]:
+    def _arm(self, request: Mapping[str, Json]) -> None:
         """Arm, renew or disarm a switch; arm none that could not heal. Raises Problem."""
         if request["ttl_s"] > 0:
             _check_known(request["fault"])
         self._deadman.arm(request["fault"], request["ttl_s"])
-        return {"ok": True}
 
     def _heal(self, fault: Mapping[str, Json]) -> None:
         heal_fenced(Fault.from_json(fault), self._shell(fault["node"]))
@@ -439,6 +404,7 @@ class LabServer:
             return self._power_locks.setdefault(node, threading.Lock())
 
     def _status(self) -> LabStatus:
+        nodes, kubelet = sorted(self._nodes.all(), key=lambda node: node.spec.slot), self._kind.kubelet_role
         return LabStatus(
             lab=self.spec.lab,
             kind=self.spec.kind,
@@ -447,10 +413,10 @@ class LabServer:
             failure=self._error,
             profile=self.spec.profile,
             kubernetes_version=self.spec.kubernetes_version,
-            nodes=[self._info(node) for node in sorted(self._nodes.all(), key=lambda node: node.spec.slot)],
+            nodes=[replace(node.info(), kubelet=self.spec.kubelet(node.spec, kubelet)) for node in nodes],
             components=self._processes.pids(),
             services=self._services.status(),
-            settings=str(self._memory / "settings"),
+            settings=str(self._settings),
             died=self._processes.died(),
             memory=self._usage.usage(),
             armed=self._deadman.armed(),
@@ -463,9 +429,6 @@ class LabServer:
             overrides=self.spec.overrides,
             upgrade_version=self.spec.upgrade_version,
         )
-
-    def _info(self, node: RunningNode) -> NodeInfo:
-        return replace(node.info(), kubelet=self.spec.kubelet(node.spec, self._kind.kubelet_role))
 
     def _hold(self, client: socket.socket) -> None:
         with self._lock:
@@ -486,9 +449,8 @@ class LabServer:
             self._linger.daemon = True
             self._linger.start()
 
-    def _down(self, _request: Mapping[str, Json]) -> Mapping[str, Json]:
+    def _down(self, _request: Mapping[str, Json]) -> None:
         threading.Timer(0.05, self._ended.set).start()
-        return {"ok": True}
 
 
 class Listener:

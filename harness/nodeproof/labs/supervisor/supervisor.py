@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import sys
-from pathlib import Path
 
 from nodeproof import locks, proc
 from nodeproof.labs.base import autogroup
@@ -28,19 +27,11 @@ def main() -> None:
     autogroup.set_nice(spec.harness_nice + autogroup.STARTING)
     lock, log, listener = _make_folder(spec)
     try:
-        argv = [
-            "unshare",
-            *NAMESPACES,
-            "--",
-            sys.executable,
-            "-P",
-            "-B",
-            "-m",
-            "nodeproof.labs.supervisor.init",
-        ]
+        argv = ["unshare", *NAMESPACES, "--", sys.executable, "-P", "-B", "-m"]
         life, _write_end = os.pipe()
         passed = [listener.fileno(), life]
-        child = proc.start([*argv, spec.to_json(), *map(str, passed)], log=log, pass_fds=passed)
+        init = ["nodeproof.labs.supervisor.init", spec.to_json(), *map(str, passed)]
+        child = proc.start([*argv, *init], log=log, pass_fds=passed)
         listener.close()
         signal.signal(signal.SIGTERM, lambda _number, _frame: child.kill())
         child.wait()
@@ -68,20 +59,13 @@ def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
     locks.lock(descriptor)
     (unnamed / "spec.json").write_text(spec.to_json())
     log = os.open(unnamed / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    listener = _listen(unnamed / "s")
-    for path in (*unnamed.iterdir(), unnamed):
-        os.chown(path, spec.owner_uid, spec.owner_gid, follow_symlinks=False)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(unnamed / "s"))
+    (unnamed / "s").chmod(0o600)
+    listener.listen(64)
+    spec.give_to_owner([*unnamed.iterdir(), unnamed])
     unnamed.rename(spec.dir)
     return descriptor, log, listener
-
-
-def _listen(path: Path) -> socket.socket:
-    """Return a listening socket that only its owner may connect to; its folder may be renamed."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(64)
-    return listener
 
 
 if __name__ == "__main__":
