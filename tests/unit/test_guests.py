@@ -22,7 +22,7 @@ from nodeproof.cache import unfinished
 from nodeproof.labs.base.network import TRACKING
 from nodeproof.labs.base.processes import EventLog, Processes, last_console_lines
 from nodeproof.labs.base.spec import NodeSpec
-from nodeproof.labs.kinds.libvirt import domain_xml, guests, hypervisor, nodes, seed
+from nodeproof.labs.kinds.libvirt import domain_xml, hypervisor, nodes, seed
 from nodeproof.labs.kinds.libvirt.guests import Guests, end_of
 from nodeproof.labs.kinds.vagrant.nodes import Vagrant
 from nodeproof.model.problem import OutsideError, Problem
@@ -71,14 +71,15 @@ class FakeGuests(Guests):
 def fake_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGuests:
     for folder in ("disks", "nodes", "pki"):
         (tmp_path / folder).mkdir()
-    monkeypatch.setattr(guests, "write_host", lambda *_: None)
     monkeypatch.setattr(FakeGuests, "_seed_of", lambda *_: None)
     lab: Any = SimpleNamespace(dir=tmp_path, lab="v-1")
     hypervisor: Any = SimpleNamespace(disks=tmp_path / "disks", refresh_volumes=lambda: None)
     events = EventLog(tmp_path / "events.jsonl")
     parts = {"lab": lab, "memory": tmp_path, "events": events, "processes": Processes(tmp_path, events)}
     on: Any = SimpleNamespace(**parts, authority=None, kubelet=None)
-    return FakeGuests(on, hypervisor)
+    guests = FakeGuests(on)
+    guests._hypervisor = hypervisor
+    return guests
 
 
 def test_guest_can_join_after_a_failed_seed(

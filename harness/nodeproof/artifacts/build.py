@@ -40,6 +40,22 @@ _CHANGED_IN = (37,)
 _BUILD_DATE = "1970-01-01T00:00:00Z"
 """Constant, so that the same recipe gives the same bytes."""
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_GO_MOD = """\
+module nodeproof.dev/components
+
+go {go}
+
+{godebug}
+
+require (
+\tgo.etcd.io/etcd/server/v3 {etcd}
+\tk8s.io/kubernetes {version}
+)
+
+replace (
+{replaced}
+)
+"""
 _INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with executables"
 _NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
 _MEANINGS = (
@@ -143,8 +159,8 @@ def go_version(go: str) -> str:
 
 
 def _on_path(at_least: str) -> str:
-    go = shutil.which("go")
-    return go if go and _new_enough(go, at_least) else ""
+    go = shutil.which("go") or ""
+    return go if _new_enough(go, at_least) else ""
 
 
 def _install_go(folder: Path, lock: Path) -> None:
@@ -159,8 +175,8 @@ def _install_go(folder: Path, lock: Path) -> None:
 
 def _go_in(folder: Path, at_least: str) -> str | None:
     # The package's own bin/go is a script that needs the package importable.
-    go = folder / "go" / "bin" / "go"
-    return str(go) if go.is_file() and _new_enough(str(go), at_least) else None
+    go = str(folder / "go" / "bin" / "go")
+    return go if _new_enough(go, at_least) else None
 
 
 def _new_enough(go: str, at_least: str) -> bool:
@@ -232,17 +248,10 @@ def adapted_go_mod(upstream: str, version: str) -> str:
         )
     godebug = re.search(r"^godebug default=\S+$", upstream, re.MULTILINE)
     published = Version.parse(version).staging
-    lines = ["module nodeproof.dev/components", "", f"go {go[1]}", ""]
-    lines += [godebug[0], ""] if godebug else []
-    lines += [
-        "require (",
-        f"\tgo.etcd.io/etcd/server/v3 {etcd[1]}",
-        f"\tk8s.io/kubernetes {version}",
-        ")",
-        "",
-    ]
-    lines += ["replace ("] + [f"\t{module} => {module} {published}" for module in staging] + [")", ""]
-    return "\n".join(lines)
+    replaced = "\n".join(f"\t{module} => {module} {published}" for module in staging)
+    return _GO_MOD.format(
+        go=go[1], godebug=godebug[0] if godebug else "", etcd=etcd[1], version=version, replaced=replaced
+    )
 
 
 def staging_modules(go_mod: str) -> list[str]:
@@ -318,7 +327,7 @@ class Work:
             files: source files by import path.
         """
         links = {module: self._linked(module) for module in sorted({_module_of(name) for name in files})}
-        sources = {name: (_below(links, name)).read_text() for name in files}
+        sources = {name: _below(links, name).read_text() for name in files}
         replaced = {}
         for at, (name, text) in enumerate(alter(sources).items()):
             path = self._src.parent / "altered" / f"{at}.go"

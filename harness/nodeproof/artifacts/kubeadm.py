@@ -17,9 +17,7 @@ from nodeproof.artifacts.build import (
     Packages,
     build_errors,
     build_go_version,
-    find_go,
     go_environment,
-    required_go,
 )
 from nodeproof.artifacts.components import KUBEADM, PROXY, Components
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
@@ -91,8 +89,7 @@ def _coredns(version: str, report: Report) -> Path:
     entry = _entry(version)
 
     def build() -> None:
-        recipe = kubernetes.recipe_dir()
-        go = find_go(required_go((recipe / "go.mod").read_text()), recipe, report)
+        go = kubernetes.go_for(kubernetes.recipe_dir(), report)
         report(f"building CoreDNS {version}: two minutes the first time, later runs take it from {entry}")
         with build_errors("CoreDNS", entry, lambda: "try again"), work_folder(entry) as folder:
             (folder / "entry").mkdir()

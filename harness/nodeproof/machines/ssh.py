@@ -67,23 +67,18 @@ class Host(Protocol):
 
     def power(self, node: str, action: PowerAction) -> None:
         """Perform one of the machine's `PowerAction`s. Raises MachineError."""
-        ...
 
     def is_powered(self, node: str) -> bool:
         """Return whether the node's first process runs."""
-        ...
 
     def kubelet_configuration(self, node: str) -> Mapping[str, Json]:
         """Return the running configuration of the node's kubelet. Raises MachineError."""
-        ...
 
     def probe_port(self) -> int:
         """Return the port that the witness listens on."""
-        ...
 
     def has_received(self, token: str) -> bool:
         """Return whether the witness received `token`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ lasts; each connection is restarted when it ends.
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import socket
@@ -59,9 +58,9 @@ class Guests(Nodes):
     A kind of lab implements how machines are created, in the methods that raise NotImplementedError here.
     """
 
-    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
+    def __init__(self, environment: NodeEnvironment) -> None:
         super().__init__(environment)
-        self._hypervisor = hypervisor
+        self._hypervisor = Hypervisor(environment.lab.dir, environment.memory, environment.processes)
         self._time: TimeServer
         self._expected_running: set[str] = set()
         self._late_clocks: set[str] = set()
@@ -82,7 +81,7 @@ class Guests(Nodes):
         try:
             host_key = self._make_seed(home, spec)
             (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-            write_host(home, spec, host_key)
+            self._write_ssh_config(home, spec, host_key)
             self._make(spec)
         except BaseException:
             # A registered node is removed like any other; nothing would remove an unregistered one.
@@ -127,7 +126,7 @@ class Guests(Nodes):
         if self.get(name).pid is None:
             return
         try:
-            self._hypervisor.domains.destroy(name)
+            self._hypervisor.domains.act("destroy", name)
         except OutsideError:
             if self.get(name).pid is not None:
                 raise
@@ -140,7 +139,10 @@ class Guests(Nodes):
             return
         # A guest that powers itself off is gone a moment before libvirt notices.
         retry_on(
-            lambda: self._hypervisor.domains.start(name), OutsideError, timeout_s=_END_TIMEOUT_S, period_s=0.2
+            lambda: self._hypervisor.domains.act("create", name),
+            OutsideError,
+            timeout_s=_END_TIMEOUT_S,
+            period_s=0.2,
         )
         self._ends.pop(name, None)
         self._expect_running(name)
@@ -149,19 +151,19 @@ class Guests(Nodes):
     def freeze(self, name: str) -> None:
         """Stop the virtual machine's processors, unless they are stopped. Raises OutsideError."""
         if not self._is_frozen(name):
-            self._hypervisor.domains.suspend(name)
+            self._hypervisor.domains.act("suspend", name)
             self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
         """Reset the virtual machine while its processors are stopped. Raises OutsideError."""
         self.freeze(name)
-        self._hypervisor.domains.reset(name)
+        self._hypervisor.domains.act("reset", name)
         self._events.write("machine", node=name, step="reset")
 
     def thaw(self, name: str) -> None:
         """Let the virtual machine's processors continue; do nothing if it runs or is off."""
         if self._is_frozen(name):
-            self._hypervisor.domains.resume(name)
+            self._hypervisor.domains.act("resume", name)
             self._late_clocks.add(name)
             self._events.write("machine", node=name, step="thawed")
 
@@ -186,9 +188,7 @@ class Guests(Nodes):
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """Return the node's shell: SSH from the control plane's side."""
-        address = self.get(name).spec.control_address
-        key, known_hosts = self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts"
-        return SshShell(self, name, power_lock, address, key, known_hosts)
+        return SshShell(self, name, power_lock, self._home(name) / SSH_CONFIG)
 
     def owner(self, spec: NodeSpec) -> str:
         """Return the owner that libvirt must report for the node."""
@@ -245,6 +245,14 @@ class Guests(Nodes):
         Raises Problem, CommandFailed, OSError.
         """
         return seed.make(home, self._seed(spec.name), self._seed_of(spec))
+
+    def _write_ssh_config(self, home: Path, spec: NodeSpec, host_key: str) -> None:
+        """Write the node's known_hosts and ssh_config to its folder. Raises OSError."""
+        address, known_hosts = spec.control_address, home / "known_hosts"
+        known_hosts.write_text(f"{address} {host_key}\n")
+        key = self._lab.dir / "pki" / "ssh"
+        config = _HOST_CONFIG.format(name=spec.name, address=address, key=key, known_hosts=known_hosts)
+        (home / SSH_CONFIG).write_text(config)
 
     def _networks(self) -> Sequence[str]:
         """Return libvirt's descriptions of the lab's networks, which are existing bridges."""
@@ -305,52 +313,37 @@ class TimeServer:
 
 
 class SshShell(NodeShell):
-    """The shell of a guest; the file `known_hosts` contains the only host key that is accepted."""
+    """The shell of a guest, by its ssh_config."""
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        name: str,
-        power_lock: threading.Lock,
-        address: str,
-        client_key: Path,
-        known_hosts: Path,
-    ) -> None:
+    def __init__(self, nodes: Nodes, name: str, power_lock: threading.Lock, config: Path) -> None:
         super().__init__(nodes, name, power_lock)
-        self._address = address
-        self._client_key = client_key
-        self._known_hosts = known_hosts
+        self._config = config
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
-        completed = run_command([*self._ssh(timeout_s), shlex.join(argv)], timeout_s, stdin)
+        ssh = ["ssh", "-F", str(self._config), "-o", f"ConnectTimeout={max(1, int(timeout_s))}"]
+        completed = run_command([*ssh, self.name, "--", shlex.join(argv)], timeout_s, stdin)
         if completed.status == _SSH_FAILED:
-            raise MachineError(f"{self._address}: {completed.stderr.strip()}")
+            raise MachineError(f"{self.name}: {completed.stderr.strip()}")
         return completed
-
-    def _ssh(self, timeout_s: float) -> list[str]:
-        options = {
-            "UserKnownHostsFile": str(self._known_hosts),
-            "StrictHostKeyChecking": "yes",
-            "IdentitiesOnly": "yes",
-            "BatchMode": "yes",
-            "ConnectTimeout": str(max(1, int(timeout_s))),
-        }
-        flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-        return ["ssh", "-F", os.devnull, "-i", str(self._client_key), *flags, f"root@{self._address}", "--"]
 
 
 SSH_CONFIG = "ssh_config"
-"""The file in a node's folder that maps its name to its address and host key."""
+"""The file in a node's folder by which ssh reaches the node: with its address, host key and client key."""
+_HOST_CONFIG = """\
+Host {name}
+  HostName {address}
+  User root
+  IdentityFile {key}
+  IdentitiesOnly yes
+  UserKnownHostsFile {known_hosts}
+  StrictHostKeyChecking yes
+  BatchMode yes
+"""
 _PLUGIN = "/var/lib/kubelet/plugins_registry/csi.sock"
 # A guest without power closes no connection; one that is only slow must not lose its driver.
 _CONFIG = """\
 Include {nodes}/*/{name}
 Host *
-  User root
-  IdentityFile {key}
-  IdentitiesOnly yes
-  BatchMode yes
-  StrictHostKeyChecking yes
   ConnectTimeout 10
   ServerAliveInterval 5
   ServerAliveCountMax 4
@@ -367,19 +360,10 @@ done
 """
 
 
-def write_host(home: Path, node: NodeSpec, host_key: str) -> None:
-    """Write a node's known_hosts and ssh_config to its folder. Raises OSError."""
-    known_hosts = home / "known_hosts"
-    known_hosts.write_text(f"{node.control_address} {host_key}\n")
-    ssh_config = f"Host {node.name}\n  HostName {node.control_address}\n  UserKnownHostsFile {known_hosts}\n"
-    (home / SSH_CONFIG).write_text(ssh_config)
-
-
 def driver_options(folders: DriverFolders) -> DriverOptions:
     """Serve the driver over SSH: both its commands on a node and the requests of the node's kubelet."""
     config = folders.settings / SSH_CONFIG
-    key = folders.spec.dir / "pki" / "ssh"
-    config.write_text(_CONFIG.format(nodes=folders.nodes, name=SSH_CONFIG, key=key))
+    config.write_text(_CONFIG.format(nodes=folders.nodes, name=SSH_CONFIG))
     ssh = shlex.join(["ssh", "-F", str(config)])
     options = [f"--hypervisor=libvirt:{URI}", f"--pool={folders.spec.dir.name}", f"--shell={ssh} {{node}}"]
     script = _SERVE_NODES.format(

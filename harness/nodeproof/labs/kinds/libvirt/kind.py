@@ -10,7 +10,6 @@ from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Components
 from nodeproof.cache import make_folder
 from nodeproof.hints import MACHINES, hint_for
-from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
 from nodeproof.labs.kinds.libvirt import hypervisor, seed
@@ -28,12 +27,6 @@ _SNAPSHOT_STEPS = {
     "snapshot-refused": "could not restore its snapshot",
     "no-snapshot": "no snapshot taken",
 }
-
-
-def _make_nodes(environment: NodeEnvironment) -> Nodes:
-    return GuestNodes(
-        environment, hypervisor.Hypervisor(environment.lab.dir, environment.memory, environment.processes)
-    )
 
 
 def boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
@@ -103,7 +96,7 @@ _TRIALS = (
 )
 LIBVIRT = Kind(
     "libvirt",
-    _make_nodes,
+    GuestNodes,
     features=frozenset(
         {"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd", "volumes"}
     ),

@@ -38,6 +38,17 @@ until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
 exec "$0" "$@" $(sed -n 's/^KUBELET_FLAGS=//p' /etc/default/kubelet)
 """
 """A booting node sees its own files some milliseconds after its start."""
+# Without its own kmsg, an OOM kill on the host would become an event of every node.
+_FIRST_PROCESS = """
+set -e
+hostname {name}
+mount --bind {home}/kmsg /dev/kmsg
+mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id
+mount --bind {home}/etc /etc
+until [ -e {home}/network-up ]; do sleep 0.02; done
+mount --rbind {home}/run /run
+exec {sshd}
+"""
 _SSHD_TIMEOUT_S = 20.0
 _REMOVE_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 10.0
@@ -256,19 +267,8 @@ class ProcessNodes(Nodes):
     def _first_process(self, spec: NodeSpec) -> list[str]:
         """Return the command that mounts the seed in new namespaces and runs sshd as first process."""
         home = shlex.quote(str(self._home(spec.name)))
-        script = "\n".join(
-            [
-                "set -e",
-                f"hostname {spec.name}",
-                # Otherwise an OOM kill on the host would become an event of every node.
-                f"mount --bind {home}/kmsg /dev/kmsg",
-                f"mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id",
-                f"mount --bind {home}/etc /etc",
-                f"until [ -e {home}/network-up ]; do sleep 0.02; done",
-                f"mount --rbind {home}/run /run",
-                f"exec {shlex.quote(self._lab.sshd)} -D -e -f {INSIDE}/sshd_config",
-            ]
-        )
+        sshd = f"{shlex.quote(self._lab.sshd)} -D -e -f {INSIDE}/sshd_config"
+        script = _FIRST_PROCESS.format(name=spec.name, home=home, sshd=sshd)
         namespaces = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["unshare", *namespaces, "--", "bash", "-c", script]
 

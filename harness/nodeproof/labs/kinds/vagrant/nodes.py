@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,6 @@ from nodeproof.labs.base.spec import LabSpec, NodeSpec
 from nodeproof.labs.kinds.libvirt import box, seed
 from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, network_xml, tag_xml
 from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.model.pattern import Json
 
 UP_TIMEOUT_S = 240.0
@@ -113,14 +113,7 @@ class Vagrant:
 
 def read_ssh_config(text: str) -> Mapping[str, str]:
     """Return the addresses in the output of `vagrant ssh-config`, by machine name."""
-    addresses: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        key, _blank, value = line.strip().partition(" ")
-        name = value if key == "Host" else name
-        if key == "HostName" and name:
-            addresses[name] = value.strip('"')
-    return addresses
+    return dict(re.findall(r"^Host (\S+)\n(?:.*\n)*?\s*HostName \"?([^\s\"]+)", text, re.MULTILINE))
 
 
 class Settings:
@@ -182,8 +175,8 @@ _PERMANENT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
 class VagrantNodes(Guests):
     """All nodes of one lab; Vagrant creates its first machines all at once."""
 
-    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
-        super().__init__(environment, hypervisor)
+    def __init__(self, environment: NodeEnvironment) -> None:
+        super().__init__(environment)
         folder = environment.memory / "vagrant"
         folder.mkdir()
         project = Path(environment.lab.guest["vagrantfile"])
@@ -301,7 +294,7 @@ class VagrantNodes(Guests):
         for name in names:
             if self._hypervisor.domains.uuid(name):
                 self.power_off(name)
-                self._hypervisor.domains.undefine(name)
+                self._hypervisor.domains.act("undefine", name)
             self._disk(name).unlink(missing_ok=True)
             self._vagrant.forget(name)
         self._hypervisor.refresh_volumes()
