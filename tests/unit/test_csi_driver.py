@@ -171,31 +171,25 @@ OTHER = volume_id("other")
 
 
 @pytest.fixture
-def node_table(tmp_path: Path) -> Table:
-    node_table = Table(tmp_path / "node_table", ["node-1", "node-2"])
+def marked(table: Table) -> Marked:
     for volume in (VOLUME, OTHER):
-        node_table.create(Volume(volume, 1))
-    node_table.attach(VOLUME, "node-1")
-    return node_table
+        table.create(Volume(volume, 1))
+    table.attach(VOLUME, "node-1")
+    return Marked(table, "node-1")
 
 
-@pytest.fixture
-def marked(node_table: Table) -> Marked:
-    return Marked(node_table, "node-1")
-
-
-def test_volume_is_attached_staged_and_published(marked: Marked, node_table: Table, tmp_path: Path) -> None:
+def test_volume_is_attached_staged_and_published(marked: Marked, table: Table, tmp_path: Path) -> None:
     folder = str(tmp_path / "staging")
     not_attached = f"{OTHER} is not attached to node node-1"
     refused(partial(marked.stage, OTHER, folder), Code.FAILED_PRECONDITION, not_attached)
     with pytest.raises(Refused, match="node-2"):
-        Marked(node_table, "node-2").stage(VOLUME, folder)
+        Marked(table, "node-2").stage(VOLUME, folder)
     publish = partial(marked.publish, VOLUME, folder, str(tmp_path / "target"), read_only=False)
     refused(publish, Code.FAILED_PRECONDITION, "is not staged")
 
 
-def test_folder_has_one_volume(marked: Marked, node_table: Table, tmp_path: Path) -> None:
-    node_table.attach(OTHER, "node-1")
+def test_folder_has_one_volume(marked: Marked, table: Table, tmp_path: Path) -> None:
+    table.attach(OTHER, "node-1")
     marked.stage(VOLUME, str(tmp_path / "a"))
     marked.stage(OTHER, str(tmp_path / "b"))
     with pytest.raises(Refused, match=VOLUME):
@@ -247,28 +241,27 @@ class Guest:
         return [line for line in lines if line.split()[0] in ACTING]
 
 
+FORMAT, MOUNT = "mkfs.ext4 -q -F {disk}", "mount -t ext4 {disk} {folder}/staging"
+
+
 @pytest.mark.parametrize(
-    ("content", "is_formatted"),
+    ("content", "mounted", "commands"),
     [
-        (bytes(4096), True),
-        (bytes(2048) + b"descriptors", True),
+        (bytes(4096), "", [FORMAT, MOUNT]),
+        (bytes(2048) + b"descriptors", "", [FORMAT, MOUNT]),
         # The magic number of ext4 (ext4(5)), at its place.
-        (bytes(1024 + 0x38) + b"\x53\xef" + bytes(4096), False),
+        (bytes(1024 + 0x38) + b"\x53\xef" + bytes(4096), "", [MOUNT]),
+        (bytes(4096), "dev/sdc", []),
     ],
-    ids=["empty", "incomplete", "ext4"],
+    ids=["empty", "incomplete", "ext4", "mounted"],
 )
-def test_disk_without_a_file_system_is_formatted(tmp_path: Path, content: bytes, is_formatted: bool) -> None:
-    guest = Guest(tmp_path)
+def test_disk_is_formatted_without_a_file_system_and_mounted_once(
+    tmp_path: Path, content: bytes, mounted: str, commands: list[str]
+) -> None:
+    guest = Guest(tmp_path, MOUNTED=str(tmp_path / mounted) if mounted else "")
     guest.disk.write_bytes(content)
     Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
-    formats = [f"mkfs.ext4 -q -F {guest.disk}"] if is_formatted else []
-    assert guest.did == [*formats, f"mount -t ext4 {guest.disk} {tmp_path}/staging"]
-
-
-def test_staging_a_mounted_disk_changes_nothing(tmp_path: Path) -> None:
-    guest = Guest(tmp_path, MOUNTED=str(tmp_path / "dev" / "sdc"))
-    Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
-    assert guest.did == []
+    assert guest.did == [command.format(disk=guest.disk, folder=tmp_path) for command in commands]
 
 
 def test_unreadable_missing_or_foreign_disk_is_left_alone(tmp_path: Path) -> None:

@@ -42,16 +42,12 @@ _BUILD_DATE = "1970-01-01T00:00:00Z"
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _GO_MOD = """\
 module nodeproof.dev/components
-
 go {go}
-
 {godebug}
-
 require (
 \tgo.etcd.io/etcd/server/v3 {etcd}
 \tk8s.io/kubernetes {version}
 )
-
 replace (
 {replaced}
 )

@@ -118,7 +118,7 @@ def obtain(source: str, version: str, report: Report) -> Components:
 
 
 def go_for(recipe: Path, report: Report) -> str:
-    """Return a Go command that builds a recipe, at least that which the Kubernetes recipe pins. Raises Problem."""
+    """Return a Go command that builds a recipe; if PATH has none, the pinned one. Raises Problem."""
     return find_go(required_go((recipe / "go.mod").read_text()), recipe_dir(), report)
 
 

@@ -15,13 +15,7 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components
-from nodeproof.artifacts.build import (
-    Packages,
-    build_errors,
-    build_go_version,
-    go_environment,
-    inputs_hash,
-)
+from nodeproof.artifacts.build import Packages, build_errors, build_go_version, go_environment, inputs_hash
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
 

@@ -13,12 +13,7 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components as kubernetes
-from nodeproof.artifacts.build import (
-    Packages,
-    build_errors,
-    build_go_version,
-    go_environment,
-)
+from nodeproof.artifacts.build import Packages, build_errors, build_go_version, go_environment
 from nodeproof.artifacts.components import KUBEADM, PROXY, Components
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.model.problem import Problem

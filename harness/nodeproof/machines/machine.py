@@ -9,15 +9,7 @@ from nodeproof import proc
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError
 
-PowerAction = Literal[
-    "off",
-    "on",
-    "freeze",
-    "reset",
-    "thaw",
-    "link-down",
-    "link-up",
-]
+PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
 """Actions of a machine's host on the machine.
 
 `off` cuts the power: nothing is flushed, and no peer is notified; `on` boots it. `freeze` pauses it with its

@@ -17,8 +17,10 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from nodeproof import proc
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.control_plane import DriverFolders, DriverOptions
 from nodeproof.labs.base.mounts import logs_in
@@ -43,12 +45,9 @@ _END_TIMEOUT_S = 5.0
 _CONSOLE_LINES = 15
 # virDomainEventType and its details in libvirt's include/libvirt/libvirt-domain.h
 _STARTED, _STOPPED, _CRASHED = 2, 5, 8
-_ENDS = {
-    (_CRASHED, 0): "panicked",
-    (_STOPPED, 0): "powered itself off",
-    (_STOPPED, 5): "lost its QEMU",
-}
-_COMMAND_TIMEOUT_S = 20.0
+_ENDS = {(_CRASHED, 0): "panicked", (_STOPPED, 0): "powered itself off", (_STOPPED, 5): "lost its QEMU"}
+"""How a guest ended by itself, by event and detail."""
+_COMMAND_TIMEOUT_S, _DISK_TIMEOUT_S = 20.0, 30.0
 _SSH_FAILED = 255
 
 
@@ -103,12 +102,11 @@ class Guests(Nodes):
         self._wait_up(name, BOOT_TIMEOUT_S)
 
     def _wait_up(self, name: str, timeout_s: float) -> None:
+        retry = partial(retry_on, timeout_s=timeout_s, period_s=0.2)
         try:
-            retry_on(lambda: self._touch(name), OSError, MachineError, timeout_s=timeout_s, period_s=0.2)
+            retry(lambda: self._touch(name), OSError, MachineError)
             if name in self._late_clocks:
-                retry_on(
-                    lambda: self._set_clock(name), OSError, MachineError, timeout_s=timeout_s, period_s=0.2
-                )
+                retry(lambda: self._set_clock(name), OSError, MachineError)
                 self._late_clocks.discard(name)
         except (OSError, MachineError) as error:
             message = f"{name} hangs at boot: no sshd after {timeout_s:g} s"
@@ -138,19 +136,15 @@ class Guests(Nodes):
         if self.get(name).pid is not None:
             return
         # A guest that powers itself off is gone a moment before libvirt notices.
-        retry_on(
-            lambda: self._hypervisor.domains.act("create", name),
-            OutsideError,
-            timeout_s=_END_TIMEOUT_S,
-            period_s=0.2,
-        )
+        start = partial(self._hypervisor.domains.act, "create", name)
+        retry_on(start, OutsideError, timeout_s=_END_TIMEOUT_S, period_s=0.2)
         self._ends.pop(name, None)
         self._expect_running(name)
         self._events.write("machine", node=name, step="booted")
 
     def freeze(self, name: str) -> None:
         """Stop the virtual machine's processors, unless they are stopped. Raises OutsideError."""
-        if not self._is_frozen(name):
+        if not self._hypervisor.domains.is_suspended(name):
             self._hypervisor.domains.act("suspend", name)
             self._events.write("machine", node=name, step="frozen")
 
@@ -162,13 +156,10 @@ class Guests(Nodes):
 
     def thaw(self, name: str) -> None:
         """Let the virtual machine's processors continue; do nothing if it runs or is off."""
-        if self._is_frozen(name):
+        if self._hypervisor.domains.is_suspended(name):
             self._hypervisor.domains.act("resume", name)
             self._late_clocks.add(name)
             self._events.write("machine", node=name, step="thawed")
-
-    def _is_frozen(self, name: str) -> bool:
-        return self._hypervisor.domains.is_suspended(name)
 
     def set_link(self, name: str, state: LinkState) -> None:
         """Remove or restore the carrier of `data`, now and at each boot."""
@@ -206,7 +197,8 @@ class Guests(Nodes):
         # Whatever starts a guest: libvirt gives each its own session.
         if event == _STARTED and (pid := self._hypervisor.pid(name)) is not None:
             autogroup.set_nice(self._lab.harness_nice + autogroup.MACHINE, pid)
-        if how := end_of(event, detail):
+        # A guest that was destroyed or saved did not end by itself: the hypervisor did that.
+        if how := _ENDS.get((event, detail)):
             self._ends[name] = how
             if name in self._expected_running:
                 self._expected_running.discard(name)
@@ -274,12 +266,10 @@ class Guests(Nodes):
         raise NotImplementedError
 
 
-def end_of(event: int, detail: int) -> str:
-    """Return how a guest ended by itself according to an event of libvirt; empty for other events.
-
-    A guest that was destroyed or saved did not end by itself: the hypervisor did that.
-    """
-    return _ENDS.get((event, detail), "")
+def make_overlay(image: Path, disk: Path) -> None:
+    """Create a disk that is an empty overlay of an image's. Raises CommandFailed."""
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image), "-F", "qcow2", str(disk)]
+    proc.run(argv, timeout_s=_DISK_TIMEOUT_S)
 
 
 class TimeServer:

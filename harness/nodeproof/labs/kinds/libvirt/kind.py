@@ -44,14 +44,11 @@ def check_host() -> None:
 def files_of(golden: image.Image) -> Mapping[str, str]:
     """Return the files of an image that guests boot. Raises Problem."""
     make_folder(golden.snapshots)
-    files = {
-        "kernel": golden.kernel,
-        "initrd": golden.initrd,
-        "disk": golden.disk,
-        "snapshots": golden.snapshots,
-    }
     return {
-        **{role: str(path) for role, path in files.items()},
+        "kernel": str(golden.kernel),
+        "initrd": str(golden.initrd),
+        "disk": str(golden.disk),
+        "snapshots": str(golden.snapshots),
         "arguments": " ".join(image.KERNEL_ARGUMENTS),
     }
 

@@ -37,7 +37,7 @@ from nodeproof.labs.kinds.libvirt.domain_xml import (
     mac,
     nic_xml,
 )
-from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
+from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests, make_overlay
 from nodeproof.locks import try_lock
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import wait_until
@@ -50,7 +50,6 @@ UNUSED_LIMIT_S = 24 * 3600.0
 _MEMORY, _DISK, _MANIFEST, _PROVEN = "memory", "disk.qcow2", "manifest.json", "proven"
 SETTLED = "nodeproof: settled"
 """The console line of a guest without a seed once it has booted (`infra/image`)."""
-_DISK_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -207,10 +206,8 @@ class Restorer:
 
     def make_disk(self, domain: Domain) -> None:
         """Replace the guest's disk by an empty overlay of the image. Raises CommandFailed."""
-        disk = domain.root.file
-        disk.unlink(missing_ok=True)
-        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self.image), "-F", "qcow2", str(disk)]
-        proc.run(argv, timeout_s=_DISK_TIMEOUT_S)
+        domain.root.file.unlink(missing_ok=True)
+        make_overlay(self.image, domain.root.file)
 
     def _try_to_restore(self, key: str, blank: Domain) -> bool:
         """Restore the guest from its snapshot; return False if there is none or it does not restore."""
@@ -291,19 +288,10 @@ class GuestNodes(Guests):
 
     def _make_restorer(self, guest: Mapping[str, str]) -> Restorer:
         image = Path(guest["disk"])
-        snapshots = SnapshotStore(
-            _writable(Path(guest["snapshots"]), self._memory / "snapshots" / image.parent.name),
-            self._lab.owner_uid,
-            self._lab.owner_gid,
-        )
-        return Restorer(
-            self._hypervisor.domains,
-            self._hypervisor.platform(),
-            snapshots,
-            image,
-            self._events,
-            self._check_running,
-        )
+        folder = _writable(Path(guest["snapshots"]), self._memory / "snapshots" / image.parent.name)
+        snapshots = SnapshotStore(folder, self._lab.owner_uid, self._lab.owner_gid)
+        domains, platform = self._hypervisor.domains, self._hypervisor.platform()
+        return Restorer(domains, platform, snapshots, image, self._events, self._check_running)
 
     def _restorer_of(self, spec: NodeSpec) -> Restorer:
         return self._restorers[self._lab.guest_of(spec)["disk"]]
