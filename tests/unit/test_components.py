@@ -137,9 +137,10 @@ def silent(_line: str) -> None:
 # Supplied --------------------------------------------------------------------------------------
 
 
-def test_supplied_folder_is_used_as_it_is(tmp_path: Path) -> None:
-    folder = release(tmp_path / "mine")
-    executables = obtain(str(folder), DEFAULT_KUBERNETES_VERSION, silent)
+@pytest.mark.parametrize("layout", [".", "bin"], ids=["flat", "like a cache entry"])
+def test_supplied_folder_is_used_as_it_is(tmp_path: Path, layout: str) -> None:
+    folder = release(tmp_path / "mine" / layout)
+    executables = obtain(str(tmp_path / "mine"), DEFAULT_KUBERNETES_VERSION, silent)
     assert executables.kubernetes_version == "v1.34.2"
     assert executables.hollow_from_tree
     assert executables.path("etcd") == folder / "etcd"
@@ -149,11 +150,6 @@ def test_supplied_folder_is_used_as_it_is(tmp_path: Path) -> None:
     kubelet = executables.by_role["kubelet"]
     assert kubelet.origin == "supplied"
     assert kubelet.sha256 == hashlib.sha256(kubelet.path.read_bytes()).hexdigest()
-
-
-def test_supplied_folder_may_be_laid_out_like_a_cache_entry(tmp_path: Path) -> None:
-    folder = release(tmp_path / "entry" / "bin")
-    assert obtain(str(folder.parent), "", silent).path("kubelet") == folder / "kubelet"
 
 
 def test_optional_parts_are_from_the_default_build(tmp_path: Path, cache: Path, recipe: Path, go: Go) -> None:

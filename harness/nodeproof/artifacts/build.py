@@ -275,12 +275,11 @@ class Work:
         self._recipe = Path()
         self._version = version
         self._report = report
-        self._go = ""
         self.omitted_roles: set[str] = set()
         self._more_flags: tuple[str, ...] = ()
 
     def copy_recipe(self, recipe: Path) -> None:
-        """Copy the sources for the version, and find a Go that builds them."""
+        """Copy the sources for the version."""
         for file in recipe_files(recipe):
             # `go mod tidy` ignores build tags, and would require the modules of the other versions too.
             if not _is_for(self._version, file.read_text()):
@@ -288,7 +287,6 @@ class Work:
             target = self._src / file.relative_to(recipe)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        self._go = find_go(self._required_go(), recipe, self._report)
         self._recipe = recipe
 
     def adapt(self) -> None:
@@ -300,7 +298,6 @@ class Work:
         about = self._download(f"k8s.io/kubernetes@{self._version}", self._src.parent)
         self._go_mod.write_text(adapted_go_mod(Path(about["GoMod"]).read_text(), str(self._version)))
         (self._src / "go.sum").unlink()
-        self._go = find_go(self._required_go(), self._recipe, self._report)
         self._tidy()
 
     def use_checkout(self, folder: Path) -> None:
@@ -309,7 +306,6 @@ class Work:
         sums = self._src / "go.sum"
         lines = [*(folder / "go.sum").read_text().splitlines(), *sums.read_text().splitlines()]
         sums.write_text("\n".join(dict.fromkeys(lines)) + "\n")
-        self._go = find_go(self._required_go(), self._recipe, self._report)
         self._more_flags = ("-mod=mod",)
 
     def override_sources(
@@ -347,12 +343,11 @@ class Work:
 
         For a version that is not supported, leave out our own programs if only they do not compile.
         """
-        for _part in OWN_PROGRAMS:
+        while True:
             try:
                 return self._go_build(target)
             except proc.CommandFailed as failed:
                 self._omit(failed)
-        return self._go_build(target)
 
     def _omit(self, failed: proc.CommandFailed) -> None:
         """Leave out the own programs that a build failed for. Raises CommandFailed for other failures."""
@@ -378,8 +373,10 @@ class Work:
     def _go_mod(self) -> Path:
         return self._src / "go.mod"
 
-    def _required_go(self) -> str:
-        return required_go(self._go_mod.read_text())
+    @property
+    def _go(self) -> str:
+        """The Go that builds the present go.mod. Raises Problem."""
+        return find_go(required_go(self._go_mod.read_text()), self._recipe, self._report)
 
     def _tidy(self) -> None:
         # -e: ignore packages that the hollow kubelet imports and this version lacks.
