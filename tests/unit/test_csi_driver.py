@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -487,74 +487,45 @@ def _is_nodes(method: str) -> bool:
     return method.startswith("Node")
 
 
-Kill = Callable[[Life, proc.Process, str, Message, Mapping[str, Any]], None]
-"""Kills a driver in a call, and the visible state afterwards."""
-
-
 def stands_still(pid: int) -> bool:
     """Return whether all threads of a process are stopped (proc_pid_stat(5))."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
     return {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
 
 
-@contextmanager
-def stopped(_on: Ground) -> Iterator[Kill]:
-    """Kill it before the call: the driver does not see it."""
-
-    def stop(life: Life, process: proc.Process, method: str, request: Message, _after: Json) -> None:
-        before = life.state()
-        with life.asker(method) as asker, ThreadPoolExecutor() as pool:
-            process.send_signal(signal.SIGSTOP)
-            # Each thread stops when it is scheduled next; until then it may make a call.
-            assert eventually(lambda: stands_still(process.pid), TIMEOUT_S)
-            future = pool.submit(call, asker, method, request)
-            kill(process)
-            with pytest.raises(grpc.RpcError):
-                future.result(TIMEOUT_S)
-        assert life.state() == before
-
-    yield stop
-
-
-@contextmanager
-def unanswered(on: Ground) -> Iterator[Kill]:
-    """Kill it after the call: the driver is blocked before its answer, as it cannot log the call."""
+@pytest.mark.parametrize("is_seen", [False, True], ids=["before the call", "after the call"])
+def test_call_interrupted_by_a_driver_kill_can_be_repeated(on: Ground, is_seen: bool) -> None:
+    """A stopped driver does not see the call; one that cannot log it is blocked before its answer."""
     os.mkfifo(on.calls)
-    pipe = os.open(on.calls, os.O_RDWR | os.O_NONBLOCK)
-
-    def fill(life: Life, process: proc.Process, method: str, request: Message, after: Json) -> None:
-        with life.asker(method) as asker, ThreadPoolExecutor() as pool:
-            fill_up(pipe)
-            future = pool.submit(call, asker, method, request)
-            assert eventually(lambda: life.state() == after, TIMEOUT_S)
-            assert not future.done()
-            kill(process)
-            with pytest.raises(grpc.RpcError):
-                future.result(TIMEOUT_S)
-        drain(pipe)
-        assert life.state() == after
-
-    yield fill
-    os.close(pipe)
-
-
-@pytest.mark.parametrize("way", [stopped, unanswered])
-def test_call_interrupted_by_a_driver_kill_can_be_repeated(
-    on: Ground, way: Callable[[Ground], AbstractContextManager[Kill]]
-) -> None:
+    log = os.open(on.calls, os.O_RDWR | os.O_NONBLOCK)
     life = Life(on)
     state = life.state()
     repeated: list[tuple[str, Message]] = []
-    with way(on) as kill_in:
-        for method, request, changes in life.steps:
-            with driver(on) as process:
-                again(life, repeated)
-                assert life.state() == state, method
-                state = {**state, **changes}
-                kill_in(life, process, method, request, state)
-            repeated = [(method, request)]
-        with driver(on):
+    for method, request, changes in life.steps:
+        with driver(on) as process:
             again(life, repeated)
+            assert life.state() == state, method
+            after = {**state, **changes}
+            with life.asker(method) as asker, ThreadPoolExecutor() as pool:
+                if is_seen:
+                    fill_up(log)
+                else:
+                    process.send_signal(signal.SIGSTOP)
+                    # Each thread stops when it is scheduled next; until then it may make a call.
+                    assert eventually(lambda: stands_still(process.pid), TIMEOUT_S)
+                future = pool.submit(call, asker, method, request)
+                expected = after if is_seen else state
+                assert eventually(lambda expected=expected: life.state() == expected, TIMEOUT_S)
+                assert not future.done()
+                kill(process)
+                with pytest.raises(grpc.RpcError):
+                    future.result(TIMEOUT_S)
+            drain(log)
+            assert life.state() == expected
+        state, repeated = after, [(method, request)]
+    with driver(on):
+        again(life, repeated)
+    os.close(log)
     assert life.state() == state
 
 
