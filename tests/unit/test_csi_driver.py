@@ -471,6 +471,9 @@ class Life:
             "published": any(self._target.iterdir()) if self._target.is_dir() else False,
         }
 
+    def has(self, state: Mapping[str, Any]) -> bool:
+        return self.state() == state
+
     def asker(self, method: str) -> Driver:
         """Connect to the endpoint of a method; the call fails once the driver is gone."""
         asker = Driver(self.on.node(NODE) if _is_nodes(method) else self.on.controller, waits=False)
@@ -515,7 +518,7 @@ def test_call_interrupted_by_a_driver_kill_can_be_repeated(on: Ground, is_seen: 
                     assert eventually(lambda: stands_still(process.pid), TIMEOUT_S)
                 future = pool.submit(call, asker, method, request)
                 expected = after if is_seen else state
-                assert eventually(lambda expected=expected: life.state() == expected, TIMEOUT_S)
+                assert eventually(partial(life.has, expected), TIMEOUT_S)
                 assert not future.done()
                 kill(process)
                 with pytest.raises(grpc.RpcError):
