@@ -21,10 +21,10 @@ import sys
 import threading
 import time
 import tomllib
+import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,7 +46,7 @@ _RUN = "format-1"
 _TIMEOUT_S = 500.0
 _MINOR = re.compile(r"Programming Language :: Python :: 3\.(\d+)")
 _PINNED = re.compile(r"^[\w.-]+==\S+", re.MULTILINE)
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/page\.html")
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/page\.html")
 _PYPI = "https://pypi.org/simple"
 _NEEDS_LAB = "nodeproof[lab]"
 _NEEDS_CSI = "nodeproof[csi]"
@@ -68,15 +68,13 @@ def main() -> int:
                     print(f"dist: {name}: not on this machine, not checked")
                     continue
                 began = time.monotonic()
-                with TemporaryDirectory(prefix="nodeproof-dist-") as folder:
-                    target = _Target(python, wheel, Path(folder).resolve(), address)
-                    size_mib = _check(target)
+                with _environment(python) as venv:
+                    size_mib = _check(venv, wheel, address)
                     if not is_offline:
-                        _check_extras(target)
+                        _check_extras(venv, address)
                 took_s = time.monotonic() - began
-                print(
-                    f"dist: {name}: checked in {took_s:.0f} s; {size_mib:.0f} MiB without extras", flush=True
-                )
+                size = f"{size_mib:.0f} MiB without extras"
+                print(f"dist: {name}: checked in {took_s:.0f} s; {size}", flush=True)
             if not is_offline:
                 _check_pipx(wheel, address)
     except (CheckFailed, proc.CommandFailed) as error:
@@ -136,21 +134,16 @@ def expected_files() -> Iterator[str]:
 
 
 def _check_metadata(wheel: Path, sdist: Path) -> None:
-    with TemporaryDirectory(prefix="nodeproof-dist-") as folder:
-        python = _release_tools(Path(folder))
-        twine = [str(python), "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
-        proc.run(twine, timeout_s=_TIMEOUT_S)
+    with _environment(Path(sys.executable)) as venv:
+        _install_release_tools(venv)
+        venv.run(["twine", "check", "--strict", str(wheel), str(sdist)])
     print("dist: twine check passed")
 
 
-def _release_tools(folder: Path) -> Path:
-    """Install twine and pipx, and return their Python."""
-    python = _environment(Path(sys.executable), folder)
+def _install_release_tools(venv: _Venv) -> None:
+    """Install twine and pipx."""
     lock = str(TOP / "requirements-release.lock")
-    proc.run(
-        [str(python), "-m", "pip", "--quiet", "install", "--require-hashes", "-r", lock], timeout_s=_TIMEOUT_S
-    )
-    return python
+    venv.run(["pip", "--quiet", "install", "--require-hashes", "-r", lock])
 
 
 @contextmanager
@@ -218,36 +211,64 @@ def _runs(python: str) -> bool:
     return proc.run([python, "-c", "import venv"], timeout_s=_TIMEOUT_S, check=False).status == 0
 
 
-def _environment(python: Path, folder: Path) -> Path:
-    """Create a virtual environment, and return its Python."""
-    proc.run([str(python), "-m", "venv", str(folder / "venv")], timeout_s=_TIMEOUT_S)
-    return folder / "venv" / "bin" / "python"
+class _Venv:
+    """A virtual environment in a folder outside the checkout, where its programs run."""
 
+    def __init__(self, python: Path, folder: Path) -> None:
+        self.folder = folder
+        self._bin = folder / "venv" / "bin"
+        proc.run([str(python), "-m", "venv", str(self._bin.parent)], timeout_s=_TIMEOUT_S)
+        self._variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
-@dataclass(frozen=True)
-class _Target:
-    """A Python, the wheel to install there, a folder for everything, and the address of the index."""
+    def run(
+        self, module: Sequence[str], variables: Mapping[str, str] | None = None, *, check: bool = True
+    ) -> proc.Result:
+        """Run a module of its Python. Raises CommandFailed if it fails."""
+        argv, env = [str(self._bin / "python"), "-m", *module], {**self._variables, **(variables or {})}
+        return proc.run(argv, timeout_s=_TIMEOUT_S, cwd=self.folder, env=env, check=check)
 
-    python: Path
-    wheel: Path
-    folder: Path
-    index: str
-
-    @property
-    def venv(self) -> Path:
-        """The Python of the virtual environment."""
-        return self.folder / "venv" / "bin" / "python"
-
-    @property
-    def program(self) -> _Program:
-        """The installed nodeproof."""
-        return _Program(self.venv, self.folder)
-
-    def install(self, extra: str = "") -> None:
+    def install(self, extra: str, address: str) -> None:
         """Run README's command with an extra, at the versions of the lock. Raises CheckFailed."""
-        argv = [str(self.venv), "-m", *shlex.split(f"{_of_readme('pip')}{extra}")]
-        variables = {**os.environ, **pip_variables(self.index, self.folder)}
-        proc.run(argv, timeout_s=_TIMEOUT_S, env=variables)
+        self.run(shlex.split(f"{_of_readme('pip')}{extra}"), pip_variables(address, self.folder))
+
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._bin.parent.rglob("*") if path.is_file())
+
+    def expect(self, command: str, *, status: int = 0, output: str = "", cwd: Path | None = None) -> None:
+        """Run a program. Raises CheckFailed if its exit code is another, or its output lacks `output`."""
+        program, *arguments = command.split()
+        argv = [str(self._bin / program), *arguments]
+        folder = cwd or self.folder
+        done = proc.run(argv, timeout_s=_TIMEOUT_S, cwd=folder, env=self._variables, check=False)
+        text = f"{done.stdout}\n{done.stderr}"
+        if done.status != status or output not in text:
+            expected = f"expected {status}, {output!r}"
+            raise CheckFailed(f"{' '.join(argv)}: exit code {done.status}, {expected}\n{text}")
+        if status == ENVIRONMENT and len(done.stderr.splitlines()) != 1:
+            raise CheckFailed(f"{' '.join(argv)}: an error of more than one line\n{text}")
+
+    def expect_served(self, run: Path) -> None:
+        """Serve a run's site, and read its page. Raises CheckFailed."""
+        log, argv = self.folder / "report.log", [str(self._bin / "nodeproof"), "report", str(run)]
+        server = proc.start(argv, log=log, cwd=self.folder, env=self._variables)
+        try:
+            address = wait_until(
+                lambda: _ADDRESS.search(log.read_text()) or server.poll() is not None, _TIMEOUT_S
+            )
+            if not isinstance(address, re.Match):
+                raise CheckFailed(f"nodeproof report: serves nothing\n{log.read_text()}")
+            with urllib.request.urlopen(address[0], timeout=_TIMEOUT_S):  # noqa: S310  our own
+                pass
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(_TIMEOUT_S)
+
+
+@contextmanager
+def _environment(python: Path) -> Iterator[_Venv]:
+    """Create a virtual environment of a Python in a new folder."""
+    with TemporaryDirectory(prefix="nodeproof-dist-") as folder:
+        yield _Venv(python, Path(folder).resolve())
 
 
 def pip_variables(address: str, folder: Path) -> Mapping[str, str]:
@@ -274,109 +295,49 @@ def _of_readme(program: str) -> str:
     return texts[0]
 
 
-def _check(target: _Target) -> float:
+def _check(venv: _Venv, wheel: Path, address: str) -> float:
     """Check what works without an extra; return the size of the packages (MiB). Raises CheckFailed."""
-    venv = _environment(target.python, target.folder)
-    before = _bytes(venv)
-    target.install()
-    size_mib = (_bytes(venv) - before) / 2**20
-    version = target.wheel.name.split("-")[1]
-    _check_offline(target.program, thawed_run(_RUN, target.folder / "run"), version)
-    target.program.expect("run", status=ENVIRONMENT, output=_NEEDS_LAB)
-    target.program.expect("doctor", status=ENVIRONMENT, output=_NEEDS_LAB)
+    before = venv.size_bytes()
+    venv.install("", address)
+    size_mib = (venv.size_bytes() - before) / 2**20
+    run = thawed_run(_RUN, venv.folder / "run")
+    for command in ("", "--help", "audit --help", "audit --rbac", f"summary {run}"):
+        venv.expect(f"nodeproof {command}")
+    venv.expect("nodeproof --version", output=f"nodeproof {wheel.name.split('-')[1]}")
+    venv.expect("nodeproof audit --kubeconfig nowhere", status=ENVIRONMENT, output="nowhere")
+    venv.expect(f"nodeproof page {run}", output="page.html")
+    venv.expect(f"nodeproof recheck {run}", status=1, output="deviates 1")
+    venv.expect(f"nodeproof compare {run} {run / 'recheck'}")
+    venv.expect(f"nodeproof matrix {run} {run / 'recheck'}", output="cordon.")
+    venv.expect(f"nodeproof junit {run}", output="<testsuites")
+    venv.expect_served(run / "recheck")
+    venv.expect("nodeproof run", status=ENVIRONMENT, output=_NEEDS_LAB)
+    venv.expect("nodeproof doctor", status=ENVIRONMENT, output=_NEEDS_LAB)
     return size_mib
 
 
-def _check_extras(target: _Target) -> None:
+def _check_extras(venv: _Venv, address: str) -> None:
     """Check the extras `csi` and `lab`. Raises CheckFailed."""
-    driver = _Program(target.venv, _data(target.venv), "python", "-m", "infra.csi")
-    driver.expect("--help", status=ENVIRONMENT, output=_NEEDS_CSI)
-    target.install("[csi]")
-    driver.expect("--help", output="--endpoint")
-    target.program.expect("claims", status=ENVIRONMENT, output=_NEEDS_LAB)
-    target.install("[lab]")
-    target.program.expect("run --collect-only -q", output="test_kubelet_renews_its_lease")
-    target.program.expect("claims", output="cordon.taint")
+    (data,) = venv.folder.glob("venv/lib/*/site-packages/nodeproof/_data")
+    venv.expect("python -m infra.csi --help", status=ENVIRONMENT, output=_NEEDS_CSI, cwd=data)
+    venv.install("[csi]", address)
+    venv.expect("python -m infra.csi --help", output="--endpoint", cwd=data)
+    venv.expect("nodeproof claims", status=ENVIRONMENT, output=_NEEDS_LAB)
+    venv.install("[lab]", address)
+    venv.expect("nodeproof run --collect-only -q", output="test_kubelet_renews_its_lease")
+    venv.expect("nodeproof claims", output="cordon.taint")
 
 
 def _check_pipx(wheel: Path, address: str) -> None:
     """Run README's command of pipx on a kubeconfig that does not exist. Raises CheckFailed."""
-    with TemporaryDirectory(prefix="nodeproof-dist-") as name:
-        folder = Path(name).resolve()
-        python = _release_tools(folder)
-        variables = {"PIPX_HOME": str(folder), "PIPX_DEFAULT_BACKEND": "pip"}
-        argv = [str(python), "-m", *shlex.split(_of_readme("pipx")), "--kubeconfig", "nowhere"]
-        done = proc.run(
-            argv,
-            timeout_s=_TIMEOUT_S,
-            cwd=folder,
-            env={**os.environ, **pip_variables(address, folder), **variables},
-            check=False,
-        )
+    with _environment(Path(sys.executable)) as venv:
+        _install_release_tools(venv)
+        variables = {"PIPX_HOME": str(venv.folder), "PIPX_DEFAULT_BACKEND": "pip"}
+        command = [*shlex.split(_of_readme("pipx")), "--kubeconfig", "nowhere"]
+        done = venv.run(command, {**pip_variables(address, venv.folder), **variables}, check=False)
     if done.status != ENVIRONMENT or "nowhere" not in done.stderr:
-        raise CheckFailed(f"{' '.join(argv)}: exit code {done.status}\n{done.stdout}{done.stderr}")
+        raise CheckFailed(f"{' '.join(command)}: exit code {done.status}\n{done.stdout}{done.stderr}")
     print(f"dist: pipx runs {wheel.name}")
-
-
-def _check_offline(program: _Program, run: Path, version: str) -> None:
-    """Check the commands that need no extra, those that read runs on a recorded one. Raises CheckFailed."""
-    for command in ("", "--help", "audit --help", "audit --rbac"):
-        program.expect(command)
-    program.expect("--version", output=f"nodeproof {version}")
-    program.expect("audit --kubeconfig nowhere", status=ENVIRONMENT, output="nowhere")
-    program.expect(f"page {run}", output="page.html")
-    program.expect(f"recheck {run}", status=1, output="deviates 1")
-    program.expect(f"compare {run} {run / 'recheck'}")
-    program.expect(f"matrix {run} {run / 'recheck'}", output="cordon.")
-    program.expect(f"summary {run}")
-    program.expect(f"junit {run}", output="<testsuites")
-    program.expect_served(run / "recheck")
-
-
-def _bytes(venv: Path) -> int:
-    return sum(path.stat().st_size for path in venv.parents[1].rglob("*") if path.is_file())
-
-
-def _data(venv: Path) -> Path:
-    (folder,) = venv.parents[1].glob("lib/*/site-packages/nodeproof/_data")
-    return folder
-
-
-class _Program:
-    """A program of a virtual environment (default: nodeproof), run in a folder outside the checkout."""
-
-    def __init__(self, python: Path, folder: Path, name: str = "nodeproof", *arguments: str) -> None:
-        self._argv, self._folder = [str(python.with_name(name)), *arguments], folder
-        self._variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def expect(self, arguments: str, *, status: int = 0, output: str = "") -> None:
-        """Run it. Raises CheckFailed if its exit code is another, or its output does not contain `output`."""
-        argv = [*self._argv, *arguments.split()]
-        done = proc.run(argv, timeout_s=_TIMEOUT_S, cwd=self._folder, env=self._variables, check=False)
-        text = f"{done.stdout}\n{done.stderr}"
-        if done.status != status or output not in text:
-            expected = f"expected {status}, {output!r}"
-            raise CheckFailed(f"{' '.join(argv)}: exit code {done.status}, {expected}\n{text}")
-        if status == ENVIRONMENT and len(done.stderr.splitlines()) != 1:
-            raise CheckFailed(f"{' '.join(argv)}: an error of more than one line\n{text}")
-
-    def expect_served(self, run: Path) -> None:
-        """Serve a run's site, and read its page. Raises CheckFailed."""
-        log = self._folder / "report.log"
-        server = proc.start([*self._argv, "report", str(run)], log=log, cwd=self._folder, env=self._variables)
-        try:
-            address = wait_until(
-                lambda: _ADDRESS.search(log.read_text()) or server.poll() is not None, _TIMEOUT_S
-            )
-            if not isinstance(address, re.Match):
-                raise CheckFailed(f"nodeproof report: serves nothing\n{log.read_text()}")
-            connection = http.client.HTTPConnection("127.0.0.1", int(address[1]), timeout=_TIMEOUT_S)
-            connection.request("GET", "/page.html")
-            if connection.getresponse().status != http.HTTPStatus.OK:
-                raise CheckFailed("nodeproof report: does not serve page.html")
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(_TIMEOUT_S)
 
 
 if __name__ == "__main__":

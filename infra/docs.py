@@ -8,12 +8,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from infra.reference import command_pages
-from infra.tables import GENERATED, table
+from infra.reference import GENERATED, command_pages, table
 from nodeproof import scenario
 from nodeproof.actions import Action, Named, Workload
 from nodeproof.faults import FAULTS
@@ -35,43 +35,37 @@ _OWN_CLUSTER: Mapping[Effect | None, Sequence[str]] = {
     "runs-pods": ["Allowed on your own cluster if its inventory has the key `pods`."],
 }
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOLDERS = ("claims/", "commands/", "words/")
 
 
 def main() -> int:
     """Write or check all pages; return 1 if one is stale."""
-    check, stale = "--check" in sys.argv[1:], []
     pages = {**claim_pages(), **words_pages(), **command_pages()}
-    for name, text in pages.items():
-        path = DOCS / name
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(name)
-        if not check:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-    for folder in ("claims", "commands", "words"):
-        # The page of an area or a section that nothing is in any more.
-        for path in (DOCS / folder).glob("*.md"):
-            if f"{folder}/{path.name}" not in pages:
-                stale.append(f"{folder}/{path.name}")
-                if not check:
-                    path.unlink()
-    if check and stale:
-        print(f"docs: stale: {', '.join(stale)}; run `make docs`", file=sys.stderr)
-    return 1 if check and stale else 0
+    written = {str(path.relative_to(DOCS)): path.read_text() for path in DOCS.rglob("*.md")}
+    stale = {name: text for name, text in pages.items() if written.get(name) != text}
+    # Pages of an area or a section that nothing is in any more.
+    gone = [name for name in written if name.startswith(FOLDERS) and name not in pages]
+    if "--check" not in sys.argv[1:]:
+        for name, text in stale.items():
+            (DOCS / name).write_text(text)
+        for name in gone:
+            (DOCS / name).unlink()
+    elif stale or gone:
+        print(f"docs: stale: {', '.join([*stale, *gone])}; run `make docs`", file=sys.stderr)
+        return 1
+    return 0
 
 
 def claim_pages() -> Mapping[str, str]:
     """Return the page of each area with its claims and their status, and the page of all areas."""
     claims, judged_by = collected()
     proven = {claim: sorted(files) for claim, files in judged_by.items()}
-    caught: dict[str, list[str]] = {}
+    caught, areas = defaultdict[str, list[str]](list), defaultdict[str, list[Claim]](list)
     for bug in bugs.load():
         for claim_id in bug.falls:
-            caught.setdefault(claim_id, []).append(bug.name)
-    areas: dict[str, list[Claim]] = {}
+            caught[claim_id].append(bug.name)
     for claim in claims.values():
-        areas.setdefault(claim.area, []).append(claim)
+        areas[claim.area].append(claim)
     pages, rows = {}, []
     for area, entries in sorted(areas.items()):
         lines = [
@@ -80,7 +74,7 @@ def claim_pages() -> Mapping[str, str]:
                 claim.statement,
                 claim.tier,
                 _status(claim, proven.get(claim.id, ())),
-                ", ".join(caught.get(claim.id, ())),
+                ", ".join(caught[claim.id]),
             )
             for claim in entries
         ]
@@ -122,27 +116,21 @@ def words_pages() -> Mapping[str, str]:
     markers = _defined_in(scenario.marks, words)
     faults = {fault.word: getattr(scenario, fault.word) for fault in FAULTS.values()}
     faults |= _defined_in(scenario.faults, words)
-    actions = {
-        name: word for kind in (Action, Named, Workload) for name, word in _returning(words, kind).items()
-    }
-    sources = dict(_returning(words, Audit))
-    sources |= {
-        name: word
-        for name, word in words.items()
-        if inspect.isclass(word) and word.__module__ == "nodeproof.sources" and word is not Audit
-    }
-    windows = {name: word for name, word in vars(window).items() if _returns(word, WindowSpec)}
+    classes = {name: word for name, word in words.items() if inspect.isclass(word) and word is not Audit}
+    sources = {name: word for name, word in classes.items() if word.__module__ == "nodeproof.sources"}
+    public = {f"MOMENT.{name}": method for name, method in vars(Moment).items() if not name.startswith("_")}
+    methods = _returning(public, Check)
     features = [(f"`{name}`", sentence) for name, sentence in FEATURES.items()]
     symbols = [(f"`{name}`", symbol.meaning, _place(symbol)) for name, symbol in SYMBOLS.items()]
     symbols.append((f"`{SLACK}`", "what measuring may add to a true duration (s)", "measured"))
     sections = {
         "Markers": _functions(markers),
         "Moments": _functions(_returning(words, Moment)),
-        "Windows": _functions(windows),
-        "Checks": _functions({**_methods(), **_returning(words, Check)}),
-        "Actions": _functions(actions),
+        "Windows": _functions(_returning(vars(window), WindowSpec)),
+        "Checks": _functions({**methods, **_returning(words, Check)}),
+        "Actions": _functions(_returning(words, Action, Named, Workload)),
         "Probes": _functions(_returning(words, Probe)),
-        "Sources": _functions(sources),
+        "Sources": _functions({**sources, **_returning(words, Audit)}),
         "Faults": _functions(faults),
         "Features": table(("feature", "a lab that has it"), features),
         "Symbols of windows": table(("symbol", "stands for", "read from"), symbols),
@@ -167,11 +155,6 @@ def _place(symbol: Symbol) -> str:
     return f"{symbol.component} `{symbol.path}`{share}"
 
 
-def _methods() -> Mapping[str, Callable[..., object]]:
-    public = {name: method for name, method in vars(Moment).items() if not name.startswith("_")}
-    return {f"MOMENT.{name}": method for name, method in public.items() if _returns(method, Check)}
-
-
 def _defined_in(module: ModuleType, words: Mapping[str, object]) -> Mapping[str, Callable[..., object]]:
     return {
         name: word
@@ -180,13 +163,12 @@ def _defined_in(module: ModuleType, words: Mapping[str, object]) -> Mapping[str,
     }
 
 
-def _returning(words: Mapping[str, object], kind: type) -> Mapping[str, Callable[..., object]]:
-    return {name: word for name, word in words.items() if inspect.isfunction(word) and _returns(word, kind)}
-
-
-def _returns(word: object, kind: type) -> bool:
-    annotation = str(word.__annotations__.get("return")) if inspect.isfunction(word) else ""
-    return annotation.partition("[")[0] == kind.__name__
+def _returning(words: Mapping[str, object], *kinds: type) -> Mapping[str, Callable[..., object]]:
+    """Return the functions whose result is of one of these kinds."""
+    names = {kind.__name__ for kind in kinds}
+    functions = {name: word for name, word in words.items() if inspect.isfunction(word)}
+    results = {name: str(word.__annotations__.get("return")) for name, word in functions.items()}
+    return {name: word for name, word in functions.items() if results[name].partition("[")[0] in names}
 
 
 def _functions(words: Mapping[str, Callable[..., object]]) -> str:

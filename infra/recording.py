@@ -5,13 +5,9 @@ The SVG is a strip of screens, one of which is visible at a time: with reduced m
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import struct
-import subprocess
 import sys
-import termios
 from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import groupby
@@ -19,6 +15,8 @@ from pathlib import Path
 
 import pyte
 from pyte.screens import Char
+
+from nodeproof import proc
 
 COLUMNS, ROWS = 110, 30
 COMMANDS = (
@@ -29,6 +27,7 @@ COMMANDS = (
 )
 _TYPING_S, _READING_S, _FRAME_S = 0.4, 5.5, 0.1
 """Time for each typed word and after each command, and the shortest time of a screen (s)."""
+_TIMEOUT_S = 120.0
 _WIDTH, _HEIGHT, _SIZE = 8, 18, 13
 """Of a character, and its font's size (px)."""
 _TEXT, _GROUND = "#e6e6e6", "#1c1e22"
@@ -49,7 +48,7 @@ def record(run: Path) -> str:
     """Run the commands in a terminal, in the folder of a run, and return the recording as asciicast v2.
 
     Raises:
-        subprocess.CalledProcessError: A command failed.
+        CommandFailed: A command failed.
     """
     now_s, events = 0.0, []
     for command in COMMANDS:
@@ -66,34 +65,17 @@ def record(run: Path) -> str:
 
 
 def _output(line: str, folder: Path) -> str:
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    """Return what a command line prints on a terminal, which script(1) provides."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": programs, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    argv = ("bash", "-o", "pipefail", "-c", line)
-    with subprocess.Popen(
-        argv, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment
-    ) as process:
-        os.close(theirs)
-        output = b"".join(_read(ours))
-    os.close(ours)
+    own = {"PATH": programs, "SHELL": "/bin/bash", "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    sized = f"stty rows {ROWS} columns {COLUMNS}; set -o pipefail; {line}"
+    argv = ["script", "--quiet", "--return", "--command", sized, "/dev/null"]
+    done = proc.run(argv, timeout_s=_TIMEOUT_S, cwd=folder, env={**os.environ, **own}, check=False)
     # head(1) closes the pipe of a command early, which ends with 141.
-    if process.returncode not in (0, 141):
-        raise subprocess.CalledProcessError(process.returncode, line, output)
+    if done.status not in (0, 141):
+        raise proc.CommandFailed(argv, done.status, done.stdout)
     # The place of the run says nothing.
-    return output.decode().replace(f"{folder}{os.sep}", "")
-
-
-def _read(terminal: int) -> Iterator[bytes]:
-    while True:
-        try:
-            part = os.read(terminal, 1 << 16)
-        except OSError:
-            # EIO: the last program has closed the terminal.
-            return
-        if not part:
-            return
-        yield part
+    return done.stdout.replace(f"{folder}{os.sep}", "")
 
 
 def picture(cast: str) -> str:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.tables import GENERATED, table
 from nodeproof import cli, plugin
 from nodeproof.cli import Command, Group
 from nodeproof.run_options import RUN_OPTIONS, Argument
 
 Json = Any
+GENERATED = "<!-- Written by `make docs`; `make lint` fails where it is stale. -->"
+_CELL = str.maketrans({"|": r"\|", "\n": " "})
 _MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
 _TARGET = re.compile(r"^([a-z-]+):[^#\n]*## (.+)\n((?:\t.*\n)*)", re.MULTILINE)
 _SET = re.compile(r"^([A-Z_]+) *([?:]?)= *(.*)$", re.MULTILINE)
 _USED = re.compile(r"\$\(([A-Z_]+)[:)]")
 _MAKE_VARIABLES = frozenset({"MAKE", "MAKEFILE_LIST"})
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; the text of a cell is put on one line."""
+    lines = [_line(header), "|" + "---|" * len(header)]
+    return "\n".join([*lines, *(_line([text.translate(_CELL) for text in row]) for row in rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def command_pages() -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from nodeproof.artifacts.image import KERNEL_ARGUMENTS
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.kinds.libvirt.domain_xml import ROOT_TARGET, SEED_TARGET, Disk, Domain, Nic, mac
+from nodeproof.labs.kinds.libvirt.domain_xml import Disk, Domain, Nic, mac
 from nodeproof.machines.machine import CommandResult, MachineError, PowerAction, Shell
 
 Answer = TypeVar("Answer")
@@ -30,10 +30,8 @@ DOMAIN = Domain(
     kernel=Path("/images/vmlinuz"),
     initrd=Path("/images/initrd.img"),
     arguments=KERNEL_ARGUMENTS,
-    disks=[
-        Disk(Path("/lab/a & b.qcow2"), "qcow2", ROOT_TARGET),
-        Disk(Path("/lab/seed.img"), "raw", SEED_TARGET, read_only=True),
-    ],
+    root=Disk(Path("/lab/a & b.qcow2"), "qcow2", "sda"),
+    seed=Disk(Path("/lab/seed.img"), "raw", "sdb", read_only=True),
     nics=[Nic("control", mac("control", 1), "c1"), Nic("data", mac("data", 1), "d1")],
     console=Path("/lab/console.log"),
 )
@@ -42,8 +40,8 @@ DOMAIN = Domain(
 
 def domain_in(folder: Path, **changed: Any) -> Domain:
     """Return the virtual machine with its files in this folder."""
-    disks = [replace(disk, file=folder / disk.file.name) for disk in DOMAIN.disks]
-    return replace(DOMAIN, disks=disks, console=folder / "console", **changed)
+    root = replace(DOMAIN.root, file=folder / DOMAIN.root.file.name)
+    return replace(DOMAIN, root=root, console=folder / "console", **changed)
 
 
 def fake_lab(parts: Mapping[str, object]) -> LabHandle:

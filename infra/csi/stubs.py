@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.build import find_go, go_environment, required_go
+from nodeproof.artifacts.build import go_environment
 
 _TIMEOUT_S = 600.0
 _INIT = '''"""Messages and services of the protocol, made by `make stubs` from the published .proto files."""
@@ -50,8 +50,7 @@ def main() -> None:
 
 def _module(recipe: Path, module: str) -> Path:
     """Return the folder with a module's sources; download them if needed."""
-    go = find_go(required_go((recipe / "go.mod").read_text()), components.recipe_dir(), print)
-    env = go_environment()
+    go, env = components.go_for(recipe, print), go_environment()
     proc.run([go, "mod", "download", module], timeout_s=_TIMEOUT_S, cwd=recipe, env=env)
     argv = [go, "list", "-m", "-f", "{{.Dir}}", module]
     return Path(proc.run(argv, timeout_s=_TIMEOUT_S, cwd=recipe, env=env).stdout.strip())

@@ -13,6 +13,7 @@ import pytest
 
 from nodeproof.labs.base.network import BRIDGES
 from nodeproof.labs.base.pki import ssh_key
+from nodeproof.labs.base.wire import NodeInfo
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.supervised import SupervisedHost
@@ -34,22 +35,19 @@ def power_cycled(lab: LabHandle, machine: SshMachine) -> Iterator[SshMachine]:
     assert eventually(machine.reaches_control_plane, BOOT_TIMEOUT_S)
 
 
+def info_of(lab: LabHandle, machine: SshMachine) -> NodeInfo:
+    return next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
+
+
 def output(machine: Machine, *argv: str) -> str:
     return machine.run(argv, timeout_s=COMMAND_TIMEOUT_S).stdout
 
 
-def test_command_returns_its_status_and_both_outputs(machine: SshMachine) -> None:
-    process = machine.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=COMMAND_TIMEOUT_S)
-
-    assert (process.status, process.stdout, process.stderr) == (3, "out\n", "err\n")
-
-
-def test_command_reads_its_stdin(machine: SshMachine) -> None:
-    assert machine.run(["cat"], timeout_s=COMMAND_TIMEOUT_S, stdin="one\ntwo\n").stdout == "one\ntwo\n"
-
-
-def test_arguments_arrive_unchanged(machine: SshMachine) -> None:
-    assert output(machine, "printf", "%s|", "a b", "$HOME", "'\"", "*") == "a b|$HOME|'\"|*|"
+def test_command_gets_arguments_and_stdin_and_returns_status_and_outputs(machine: SshMachine) -> None:
+    argv = ["sh", "-c", 'cat; printf "%s|" "$@"; echo err >&2; exit 3', "sh", "a b", "$HOME", "'\"", "*"]
+    process = machine.run(argv, timeout_s=COMMAND_TIMEOUT_S, stdin="one\ntwo\n")
+    expected = (3, "one\ntwo\na b|$HOME|'\"|*|", "err\n")
+    assert (process.status, process.stdout, process.stderr) == expected
 
 
 def test_large_output_on_both_streams_does_not_block(machine: SshMachine) -> None:
@@ -98,19 +96,12 @@ def test_machine_booted_by_another_process_answers_the_next_call(lab: LabHandle,
 def test_machine_with_another_host_key_is_refused(
     lab: LabHandle, machine: SshMachine, tmp_path: Path
 ) -> None:
-    info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
-    other_key = ssh_key(tmp_path / "other")
-    access = SshAccess(
-        info.name,
-        info.control_address,
-        info.data_address,
-        machine.control_plane_addresses[0],
-        lab.dir / "pki" / "ssh",
-        other_key,
-    )
-    stranger = SshMachine(
-        access, registry.client(lab.name).dial, SupervisedHost(registry.client(lab.name), lab.cluster.api)
-    )
+    info = info_of(lab, machine)
+    (control_plane,) = machine.control_plane_addresses
+    keys = (lab.dir / "pki" / "ssh", ssh_key(tmp_path / "other"))
+    access = SshAccess(info.name, info.control_address, info.data_address, control_plane, *keys)
+    client = registry.client(lab.name)
+    stranger = SshMachine(access, client.dial, SupervisedHost(client, lab.cluster.api))
 
     with pytest.raises(MachineError, match=r"(?i)host key"):
         stranger.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
@@ -126,7 +117,7 @@ def test_healthy_machine_is_reachable_from_everywhere(machine: SshMachine) -> No
 
 @pytest.mark.vm
 def test_machine_has_two_networks_and_a_default_route(lab: LabHandle, machine: SshMachine) -> None:
-    info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
+    info = info_of(lab, machine)
     links = {entry["ifname"]: entry for entry in json.loads(output(machine, "ip", "-json", "-4", "address"))}
     addresses = {name: [address["local"] for address in link["addr_info"]] for name, link in links.items()}
 
@@ -145,14 +136,9 @@ def test_machine_resolves_its_own_name(machine: SshMachine) -> None:
 @pytest.mark.vm
 def test_machine_sees_only_its_own_processes(lab: LabHandle, machine: SshMachine) -> None:
     commands = output(machine, "ps", "-eww", "-o", "args=")
-
     assert f"--hostname-override={machine.name}" in commands
-    for stranger in (
-        "kube-apiserver",
-        "etcd",
-        *(name for name in lab.fleet.node_names() if name != machine.name),
-    ):
-        assert stranger not in commands
+    strangers = {"kube-apiserver", "etcd", *lab.fleet.node_names()} - {machine.name}
+    assert [name for name in strangers if name in commands] == []
 
 
 @pytest.mark.vm
@@ -177,19 +163,21 @@ def test_machine_without_power_does_not_answer(power_cycled: SshMachine) -> None
 def test_power_cycle_boots_the_same_machine_again(lab: LabHandle, power_cycled: SshMachine) -> None:
     machine = power_cycled
     identity, boot = output(machine, "cat", "/etc/machine-id"), machine.boot_id()
-    info = next(entry for entry in lab.fleet.nodes() if entry.name == machine.name)
+    info = info_of(lab, machine)
     assert identity.strip() == info.machine_id
 
     machine.power("off")
     machine.power("off")
     assert not machine.is_powered()
     machine.power("on")
-    machine.power("on")
 
     assert eventually(machine.reaches_control_plane, BOOT_TIMEOUT_S)
-    assert machine.boot_id() != boot
+    again = machine.boot_id()
+    assert again != boot
+    machine.power("on")
+    assert machine.boot_id() == again, "a running machine is left alone"
     assert output(machine, "cat", "/etc/machine-id") == identity
-    assert next(entry for entry in lab.fleet.nodes() if entry.name == machine.name) == info
+    assert info_of(lab, machine) == info
 
 
 def test_bridge_has_no_hardware_address_that_goes_with_a_machine(lab: LabHandle) -> None:
@@ -198,10 +186,3 @@ def test_bridge_has_no_hardware_address_that_goes_with_a_machine(lab: LabHandle)
     bridges = {link["address"] for link in json.loads(links) if link["ifname"] in BRIDGES}
     assert len(bridges) == len(BRIDGES)
     assert not bridges & ports
-
-
-def test_power_on_leaves_a_running_machine_alone(machine: SshMachine) -> None:
-    boot = machine.boot_id()
-    machine.power("on")
-
-    assert machine.boot_id() == boot

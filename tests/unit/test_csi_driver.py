@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -171,31 +171,25 @@ OTHER = volume_id("other")
 
 
 @pytest.fixture
-def node_table(tmp_path: Path) -> Table:
-    node_table = Table(tmp_path / "node_table", ["node-1", "node-2"])
+def marked(table: Table) -> Marked:
     for volume in (VOLUME, OTHER):
-        node_table.create(Volume(volume, 1))
-    node_table.attach(VOLUME, "node-1")
-    return node_table
+        table.create(Volume(volume, 1))
+    table.attach(VOLUME, "node-1")
+    return Marked(table, "node-1")
 
 
-@pytest.fixture
-def marked(node_table: Table) -> Marked:
-    return Marked(node_table, "node-1")
-
-
-def test_volume_is_attached_staged_and_published(marked: Marked, node_table: Table, tmp_path: Path) -> None:
+def test_volume_is_attached_staged_and_published(marked: Marked, table: Table, tmp_path: Path) -> None:
     folder = str(tmp_path / "staging")
     not_attached = f"{OTHER} is not attached to node node-1"
     refused(partial(marked.stage, OTHER, folder), Code.FAILED_PRECONDITION, not_attached)
     with pytest.raises(Refused, match="node-2"):
-        Marked(node_table, "node-2").stage(VOLUME, folder)
+        Marked(table, "node-2").stage(VOLUME, folder)
     publish = partial(marked.publish, VOLUME, folder, str(tmp_path / "target"), read_only=False)
     refused(publish, Code.FAILED_PRECONDITION, "is not staged")
 
 
-def test_folder_has_one_volume(marked: Marked, node_table: Table, tmp_path: Path) -> None:
-    node_table.attach(OTHER, "node-1")
+def test_folder_has_one_volume(marked: Marked, table: Table, tmp_path: Path) -> None:
+    table.attach(OTHER, "node-1")
     marked.stage(VOLUME, str(tmp_path / "a"))
     marked.stage(OTHER, str(tmp_path / "b"))
     with pytest.raises(Refused, match=VOLUME):
@@ -247,28 +241,27 @@ class Guest:
         return [line for line in lines if line.split()[0] in ACTING]
 
 
+FORMAT, MOUNT = "mkfs.ext4 -q -F {disk}", "mount -t ext4 {disk} {folder}/staging"
+
+
 @pytest.mark.parametrize(
-    ("content", "is_formatted"),
+    ("content", "mounted", "commands"),
     [
-        (bytes(4096), True),
-        (bytes(2048) + b"descriptors", True),
+        (bytes(4096), "", [FORMAT, MOUNT]),
+        (bytes(2048) + b"descriptors", "", [FORMAT, MOUNT]),
         # The magic number of ext4 (ext4(5)), at its place.
-        (bytes(1024 + 0x38) + b"\x53\xef" + bytes(4096), False),
+        (bytes(1024 + 0x38) + b"\x53\xef" + bytes(4096), "", [MOUNT]),
+        (bytes(4096), "dev/sdc", []),
     ],
-    ids=["empty", "incomplete", "ext4"],
+    ids=["empty", "incomplete", "ext4", "mounted"],
 )
-def test_disk_without_a_file_system_is_formatted(tmp_path: Path, content: bytes, is_formatted: bool) -> None:
-    guest = Guest(tmp_path)
+def test_disk_is_formatted_without_a_file_system_and_mounted_once(
+    tmp_path: Path, content: bytes, mounted: str, commands: list[str]
+) -> None:
+    guest = Guest(tmp_path, MOUNTED=str(tmp_path / mounted) if mounted else "")
     guest.disk.write_bytes(content)
     Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
-    formats = [f"mkfs.ext4 -q -F {guest.disk}"] if is_formatted else []
-    assert guest.did == [*formats, f"mount -t ext4 {guest.disk} {tmp_path}/staging"]
-
-
-def test_staging_a_mounted_disk_changes_nothing(tmp_path: Path) -> None:
-    guest = Guest(tmp_path, MOUNTED=str(tmp_path / "dev" / "sdc"))
-    Commands(guest, "node-1").stage(VOLUME, str(tmp_path / "staging"))
-    assert guest.did == []
+    assert guest.did == [command.format(disk=guest.disk, folder=tmp_path) for command in commands]
 
 
 def test_unreadable_missing_or_foreign_disk_is_left_alone(tmp_path: Path) -> None:
@@ -478,6 +471,9 @@ class Life:
             "published": any(self._target.iterdir()) if self._target.is_dir() else False,
         }
 
+    def has(self, state: Mapping[str, Any]) -> bool:
+        return self.state() == state
+
     def asker(self, method: str) -> Driver:
         """Connect to the endpoint of a method; the call fails once the driver is gone."""
         asker = Driver(self.on.node(NODE) if _is_nodes(method) else self.on.controller, waits=False)
@@ -494,74 +490,45 @@ def _is_nodes(method: str) -> bool:
     return method.startswith("Node")
 
 
-Kill = Callable[[Life, proc.Process, str, Message, Mapping[str, Any]], None]
-"""Kills a driver in a call, and the visible state afterwards."""
-
-
 def stands_still(pid: int) -> bool:
     """Return whether all threads of a process are stopped (proc_pid_stat(5))."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
     return {thread.read_text().rpartition(")")[2].split()[0] for thread in threads} == {"T"}
 
 
-@contextmanager
-def stopped(_on: Ground) -> Iterator[Kill]:
-    """Kill it before the call: the driver does not see it."""
-
-    def stop(life: Life, process: proc.Process, method: str, request: Message, _after: Json) -> None:
-        before = life.state()
-        with life.asker(method) as asker, ThreadPoolExecutor() as pool:
-            process.send_signal(signal.SIGSTOP)
-            # Each thread stops when it is scheduled next; until then it may make a call.
-            assert eventually(lambda: stands_still(process.pid), TIMEOUT_S)
-            future = pool.submit(call, asker, method, request)
-            kill(process)
-            with pytest.raises(grpc.RpcError):
-                future.result(TIMEOUT_S)
-        assert life.state() == before
-
-    yield stop
-
-
-@contextmanager
-def unanswered(on: Ground) -> Iterator[Kill]:
-    """Kill it after the call: the driver is blocked before its answer, as it cannot log the call."""
+@pytest.mark.parametrize("is_seen", [False, True], ids=["before the call", "after the call"])
+def test_call_interrupted_by_a_driver_kill_can_be_repeated(on: Ground, is_seen: bool) -> None:
+    """A stopped driver does not see the call; one that cannot log it is blocked before its answer."""
     os.mkfifo(on.calls)
-    pipe = os.open(on.calls, os.O_RDWR | os.O_NONBLOCK)
-
-    def fill(life: Life, process: proc.Process, method: str, request: Message, after: Json) -> None:
-        with life.asker(method) as asker, ThreadPoolExecutor() as pool:
-            fill_up(pipe)
-            future = pool.submit(call, asker, method, request)
-            assert eventually(lambda: life.state() == after, TIMEOUT_S)
-            assert not future.done()
-            kill(process)
-            with pytest.raises(grpc.RpcError):
-                future.result(TIMEOUT_S)
-        drain(pipe)
-        assert life.state() == after
-
-    yield fill
-    os.close(pipe)
-
-
-@pytest.mark.parametrize("way", [stopped, unanswered])
-def test_call_interrupted_by_a_driver_kill_can_be_repeated(
-    on: Ground, way: Callable[[Ground], AbstractContextManager[Kill]]
-) -> None:
+    log = os.open(on.calls, os.O_RDWR | os.O_NONBLOCK)
     life = Life(on)
     state = life.state()
     repeated: list[tuple[str, Message]] = []
-    with way(on) as kill_in:
-        for method, request, changes in life.steps:
-            with driver(on) as process:
-                again(life, repeated)
-                assert life.state() == state, method
-                state = {**state, **changes}
-                kill_in(life, process, method, request, state)
-            repeated = [(method, request)]
-        with driver(on):
+    for method, request, changes in life.steps:
+        with driver(on) as process:
             again(life, repeated)
+            assert life.state() == state, method
+            after = {**state, **changes}
+            with life.asker(method) as asker, ThreadPoolExecutor() as pool:
+                if is_seen:
+                    fill_up(log)
+                else:
+                    process.send_signal(signal.SIGSTOP)
+                    # Each thread stops when it is scheduled next; until then it may make a call.
+                    assert eventually(lambda: stands_still(process.pid), TIMEOUT_S)
+                future = pool.submit(call, asker, method, request)
+                expected = after if is_seen else state
+                assert eventually(partial(life.has, expected), TIMEOUT_S)
+                assert not future.done()
+                kill(process)
+                with pytest.raises(grpc.RpcError):
+                    future.result(TIMEOUT_S)
+            drain(log)
+            assert life.state() == expected
+        state, repeated = after, [(method, request)]
+    with driver(on):
+        again(life, repeated)
+    os.close(log)
     assert life.state() == state
 
 

@@ -37,12 +37,9 @@ def test_arguments_and_stdin_arrive_unchanged(shell: OpenSsh) -> None:
     assert completed.stdout == "a b|$HOME|'\"|*||-n|one\ntwo\n"
 
 
-def test_user_other_than_root_runs_commands_by_sudo(shell: OpenSsh) -> None:
-    assert shell.run(["id", "-u"], timeout_s=TIMEOUT_S).stdout == "0\n"
-
-
-def test_root_sees_where_ssh_comes_from(shell: OpenSsh) -> None:
-    assert shell.run(["sh", "-c", 'echo "$SSH_CONNECTION"'], timeout_s=TIMEOUT_S).stdout == f"{CONNECTION}\n"
+def test_user_becomes_root_by_sudo_and_sees_where_ssh_comes_from(shell: OpenSsh) -> None:
+    completed = shell.run(["sh", "-c", 'id -u; echo "$SSH_CONNECTION"'], timeout_s=TIMEOUT_S)
+    assert completed.stdout == f"0\n{CONNECTION}\n"
 
 
 def test_root_needs_no_sudo(hosts: Hosts, shell: OpenSsh) -> None:

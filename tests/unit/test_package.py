@@ -83,13 +83,10 @@ def test_driver_without_grpc_names_its_extra() -> None:
 
 
 @pytest.mark.parametrize("what", [BASE, BOX, MACHINES, VAGRANT])
-def test_missing_setup_file_is_not_suggested(what: Hint, tmp_path: Path) -> None:
+def test_installed_package_names_its_extra_instead_of_a_setup_file(what: Hint, tmp_path: Path) -> None:
     assert hint_for(what).startswith("run `")
     assert "setup" not in hint_for(what, tmp_path)
-
-
-def test_installed_package_names_its_extra(tmp_path: Path) -> None:
-    assert "pip install 'nodeproof[libvirt]'" in hint_for(MACHINES, tmp_path)
+    assert ("pip install 'nodeproof[libvirt]'" in hint_for(what, tmp_path)) is (what is MACHINES)
 
 
 def test_shipped_file_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from subprocess import CalledProcessError
 from xml.etree import ElementTree as Tree
 
 import pytest
 
 from infra import recording
 from infra.showpiece import write_run
+from nodeproof import proc
 from nodeproof.cli import main
 from tests.documented import TOP
 
@@ -53,5 +53,5 @@ def test_documented_picture_shows_the_start_text_of_today(capsys: pytest.Capture
 
 
 def test_command_that_fails_fails_the_recording(tmp_path: Path) -> None:
-    with pytest.raises(CalledProcessError):
+    with pytest.raises(proc.CommandFailed):
         recording.record(tmp_path / "nothing")

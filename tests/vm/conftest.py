@@ -12,7 +12,6 @@ from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from tests.acceptance.altered import Alteration, Ended, run_scenarios
-from tests.vm.altering import FELL
 
 Run = Callable[..., Ended]
 NODES = 2
@@ -42,7 +41,7 @@ def run(tmp_path: Path, record_property: Callable[[str, object], None]) -> Run:
 
     def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> Ended:
         ended = run_scenarios(lab, tmp_path / "run", alter, *arguments)
-        record_property(FELL, sorted(ended.deviating()))
+        record_property("fell", sorted(ended.deviating()))
         return ended
 
     return run_on

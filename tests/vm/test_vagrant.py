@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,9 +20,7 @@ from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import missing_tools, root_prefix
 from tests.acceptance.command import TOP
 from tests.leftovers import eventually_empty, host_tables
-from tests.vm.private_libvirt import Command, CompletedCommand, read_completed, write_commands
 
-_UP_TIMEOUT_S = 900.0
 _TIMEOUT_S = 240.0
 _ALL_TIMEOUT_S = 1800.0
 _QUERY = "hostname; systemctl is-active containerd; ip -4 -o address show dev data"
@@ -41,59 +41,52 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_vagrant_up_ssh_and_destroy_work(folder: Path) -> None:
     tables = host_tables()
     swap_keys = f"sed s/node-2/node-1/ {folder}/box/node-2/known_hosts >{folder}/box/node-1/known_hosts"
-    results = _beside_libvirt(
+    virsh = shlex.join(VIRSH)
+    outputs = _beside_libvirt(
         folder,
-        _vagrant(folder, "validate"),
-        _vagrant(folder, "up", "--provider=libvirt", timeout_s=_UP_TIMEOUT_S),
-        _vagrant(folder, "ssh", "node-1", "-c", _QUERY),
-        Command(["sh", "-c", swap_keys], {}, _TIMEOUT_S),
-        _vagrant(folder, "ssh", "node-1", "-c", "hostname", may_fail=True),
-        _vagrant(folder, "destroy", "--force"),
-        _virsh("list", "--all", "--name"),
-        _virsh("net-list", "--all", "--name"),
-        _virsh("vol-list", "default"),
-        Command(["ps", "-eo", "comm="], {}, _TIMEOUT_S),
+        "vagrant validate",
+        "vagrant up --provider=libvirt",
+        f"vagrant ssh node-1 -c {shlex.quote(_QUERY)}",
+        swap_keys,
+        "! vagrant ssh node-1 -c hostname",
+        "vagrant destroy --force",
+        f"{virsh} list --all --name",
+        f"{virsh} net-list --all --name",
+        f"{virsh} vol-list default",
+        "ps -eo comm=",
     )
 
-    _validate, up, ssh, _swap, wrong_key, _destroy, domains, networks, volumes, processes = results
-    print("\n".join(f"{entry.took_s:6.1f} s  {' '.join(entry.argv)[:80]}" for entry in results))
-    assert "Machine booted and ready" in up.output
-    assert ssh.output.split()[:2] == ["node-1", "active"], ssh
-    assert "10.77.1.101/16" in ssh.output, ssh
-    assert wrong_key.status not in (0, None)
-    assert "Host key verification failed" in wrong_key.output
-    assert (domains.output.split(), networks.output.split()) == ([], [])
-    assert [line.split()[0].rpartition("_")[2] for line in volumes.output.splitlines() if line] == ["box.img"]
-    assert not {"qemu-system-x86", "dnsmasq"} & set(processes.output.split())
+    _validate, up, ssh, _swap, wrong_key, _destroy, domains, networks, volumes, processes = outputs
+    assert "Machine booted and ready" in up
+    assert ssh.split()[:2] == ["node-1", "active"], ssh
+    assert "10.77.1.101/16" in ssh, ssh
+    assert "Host key verification failed" in wrong_key
+    assert (domains.split(), networks.split()) == ([], [])
+    assert [line.split()[0].rpartition("_")[2] for line in volumes.splitlines() if line] == ["box.img"]
+    assert not {"qemu-system-x86", "dnsmasq"} & set(processes.split())
     assert host_tables() == tables
     assert eventually_empty(lambda: _processes_about(folder)) == []
 
 
-def _vagrant(folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S, may_fail: bool = False) -> Command:
-    env = {
-        "HOME": str(folder / "home"),
-        "VAGRANT_HOME": str(folder / "home" / "vagrant"),
-        "VAGRANT_CWD": str(TOP),
-        "VAGRANT_DOTFILE_PATH": str(folder / "machines"),
-        "NODEPROOF_BOX": str(folder / "box"),
+def _beside_libvirt(folder: Path, *commands: str) -> list[str]:
+    """Run shell commands beside a libvirtd, with Vagrant's settings; return their outputs."""
+    settings = {
+        "HOME": folder / "home",
+        "VAGRANT_HOME": folder / "home" / "vagrant",
+        "VAGRANT_CWD": TOP,
+        "VAGRANT_DOTFILE_PATH": folder / "machines",
+        "NODEPROOF_BOX": folder / "box",
         "NODES": "1",
         "VAGRANT_NO_COLOR": "1",
     }
-    return Command(["vagrant", *arguments], env, timeout_s, may_fail)
-
-
-def _virsh(*arguments: str) -> Command:
-    return Command([*VIRSH, *arguments], {}, _TIMEOUT_S)
-
-
-def _beside_libvirt(folder: Path, *commands: Command) -> list[CompletedCommand]:
-    """Run the commands; return their outcomes."""
-    write_commands(folder, commands)
-    argv = [*root_prefix(), "unshare", *NAMESPACES, "--", sys.executable, "-m", "tests.vm.private_libvirt"]
-    ended = proc.run([*argv, str(folder)], timeout_s=_ALL_TIMEOUT_S, cwd=TOP, check=False)
-    value = read_completed(folder)
-    assert len(value) == len(commands), (value[-1:], ended.stderr[-2000:])
-    return value
+    (folder / "commands.json").write_text(json.dumps(commands))
+    environment = ["env", *(f"{name}={value}" for name, value in settings.items())]
+    argv = ["unshare", *NAMESPACES, "--", sys.executable, "-m", "tests.vm.private_libvirt", str(folder)]
+    ended = proc.run([*root_prefix(), *environment, *argv], timeout_s=_ALL_TIMEOUT_S, cwd=TOP, check=False)
+    assert ended.status == 0, ended.stderr[-2000:]
+    outputs: list[str] = json.loads((folder / "outputs.json").read_text())
+    assert len(outputs) == len(commands), (outputs[-1:], ended.stderr[-2000:])
+    return outputs
 
 
 def _processes_about(folder: Path) -> list[str]:

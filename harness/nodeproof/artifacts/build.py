@@ -40,6 +40,18 @@ _CHANGED_IN = (37,)
 _BUILD_DATE = "1970-01-01T00:00:00Z"
 """Constant, so that the same recipe gives the same bytes."""
 _STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_GO_MOD = """\
+module nodeproof.dev/components
+go {go}
+{godebug}
+require (
+\tgo.etcd.io/etcd/server/v3 {etcd}
+\tk8s.io/kubernetes {version}
+)
+replace (
+{replaced}
+)
+"""
 _INSTALL_GO = "install a newer Go and put it on PATH, or supply a folder with executables"
 _NEXT_SPACE = "free some space (a first build needs about 6 GB), then try again"
 _MEANINGS = (
@@ -143,8 +155,8 @@ def go_version(go: str) -> str:
 
 
 def _on_path(at_least: str) -> str:
-    go = shutil.which("go")
-    return go if go and _new_enough(go, at_least) else ""
+    go = shutil.which("go") or ""
+    return go if _new_enough(go, at_least) else ""
 
 
 def _install_go(folder: Path, lock: Path) -> None:
@@ -159,8 +171,8 @@ def _install_go(folder: Path, lock: Path) -> None:
 
 def _go_in(folder: Path, at_least: str) -> str | None:
     # The package's own bin/go is a script that needs the package importable.
-    go = folder / "go" / "bin" / "go"
-    return str(go) if go.is_file() and _new_enough(str(go), at_least) else None
+    go = str(folder / "go" / "bin" / "go")
+    return go if _new_enough(go, at_least) else None
 
 
 def _new_enough(go: str, at_least: str) -> bool:
@@ -232,17 +244,10 @@ def adapted_go_mod(upstream: str, version: str) -> str:
         )
     godebug = re.search(r"^godebug default=\S+$", upstream, re.MULTILINE)
     published = Version.parse(version).staging
-    lines = ["module nodeproof.dev/components", "", f"go {go[1]}", ""]
-    lines += [godebug[0], ""] if godebug else []
-    lines += [
-        "require (",
-        f"\tgo.etcd.io/etcd/server/v3 {etcd[1]}",
-        f"\tk8s.io/kubernetes {version}",
-        ")",
-        "",
-    ]
-    lines += ["replace ("] + [f"\t{module} => {module} {published}" for module in staging] + [")", ""]
-    return "\n".join(lines)
+    replaced = "\n".join(f"\t{module} => {module} {published}" for module in staging)
+    return _GO_MOD.format(
+        go=go[1], godebug=godebug[0] if godebug else "", etcd=etcd[1], version=version, replaced=replaced
+    )
 
 
 def staging_modules(go_mod: str) -> list[str]:
@@ -270,12 +275,11 @@ class Work:
         self._recipe = Path()
         self._version = version
         self._report = report
-        self._go = ""
         self.omitted_roles: set[str] = set()
         self._more_flags: tuple[str, ...] = ()
 
     def copy_recipe(self, recipe: Path) -> None:
-        """Copy the sources for the version, and find a Go that builds them."""
+        """Copy the sources for the version."""
         for file in recipe_files(recipe):
             # `go mod tidy` ignores build tags, and would require the modules of the other versions too.
             if not _is_for(self._version, file.read_text()):
@@ -283,7 +287,6 @@ class Work:
             target = self._src / file.relative_to(recipe)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        self._go = find_go(self._required_go(), recipe, self._report)
         self._recipe = recipe
 
     def adapt(self) -> None:
@@ -295,7 +298,6 @@ class Work:
         about = self._download(f"k8s.io/kubernetes@{self._version}", self._src.parent)
         self._go_mod.write_text(adapted_go_mod(Path(about["GoMod"]).read_text(), str(self._version)))
         (self._src / "go.sum").unlink()
-        self._go = find_go(self._required_go(), self._recipe, self._report)
         self._tidy()
 
     def use_checkout(self, folder: Path) -> None:
@@ -304,7 +306,6 @@ class Work:
         sums = self._src / "go.sum"
         lines = [*(folder / "go.sum").read_text().splitlines(), *sums.read_text().splitlines()]
         sums.write_text("\n".join(dict.fromkeys(lines)) + "\n")
-        self._go = find_go(self._required_go(), self._recipe, self._report)
         self._more_flags = ("-mod=mod",)
 
     def override_sources(
@@ -318,7 +319,7 @@ class Work:
             files: source files by import path.
         """
         links = {module: self._linked(module) for module in sorted({_module_of(name) for name in files})}
-        sources = {name: (_below(links, name)).read_text() for name in files}
+        sources = {name: _below(links, name).read_text() for name in files}
         replaced = {}
         for at, (name, text) in enumerate(alter(sources).items()):
             path = self._src.parent / "altered" / f"{at}.go"
@@ -342,12 +343,11 @@ class Work:
 
         For a version that is not supported, leave out our own programs if only they do not compile.
         """
-        for _part in OWN_PROGRAMS:
+        while True:
             try:
                 return self._go_build(target)
             except proc.CommandFailed as failed:
                 self._omit(failed)
-        return self._go_build(target)
 
     def _omit(self, failed: proc.CommandFailed) -> None:
         """Leave out the own programs that a build failed for. Raises CommandFailed for other failures."""
@@ -373,8 +373,10 @@ class Work:
     def _go_mod(self) -> Path:
         return self._src / "go.mod"
 
-    def _required_go(self) -> str:
-        return required_go(self._go_mod.read_text())
+    @property
+    def _go(self) -> str:
+        """The Go that builds the present go.mod. Raises Problem."""
+        return find_go(required_go(self._go_mod.read_text()), self._recipe, self._report)
 
     def _tidy(self) -> None:
         # -e: ignore packages that the hollow kubelet imports and this version lacks.

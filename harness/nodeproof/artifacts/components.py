@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -88,12 +88,7 @@ class Component:
     origin: str
 
     def to_json(self) -> dict[str, str]:
-        return {
-            "path": str(self.path),
-            "version": self.version,
-            "sha256": self.sha256,
-            "origin": self.origin,
-        }
+        return {name: str(value) for name, value in asdict(self).items() if name != "role"}
 
 
 @dataclass(frozen=True)
@@ -122,6 +117,11 @@ def obtain(source: str, version: str, report: Report) -> Components:
     return _built(Version.parse(version), report)
 
 
+def go_for(recipe: Path, report: Report) -> str:
+    """Return a Go command that builds a recipe; if PATH has none, the pinned one. Raises Problem."""
+    return find_go(required_go((recipe / "go.mod").read_text()), recipe_dir(), report)
+
+
 def obtain_from(checkout: Checkout, report: Report) -> Components:
     """Return the executables built from a checkout.
 
@@ -131,7 +131,7 @@ def obtain_from(checkout: Checkout, report: Report) -> Components:
     version = Version.parse(checkout.version)
     inputs = (*_inputs(recipe_dir(), version), checkout.content)
     entry = cache_dir() / "components" / f"{version}-source-{inputs_hash(recipe_dir(), inputs)}"
-    return _complete(version, _load_or_build(entry, version, report, checkout), report)
+    return _complete(str(version), _load_or_build(entry, version, report, checkout), report)
 
 
 def cached(version: str) -> Components | None:
@@ -164,20 +164,17 @@ def newest_patches(report: Report) -> tuple[str, ...]:
     Raises:
         Problem: There is no Go, or the module proxy cannot be asked.
     """
-    go = find_go(required_go((recipe_dir() / "go.mod").read_text()), recipe_dir(), report)
-    make_folder(cache_dir())
-    argv = [go, "list", "-m", "-versions", "k8s.io/kubernetes"]
+    folder, module = cache_dir(), "k8s.io/kubernetes"
+    make_folder(folder)
+    argv = [go_for(recipe_dir(), report), "list", "-m", "-versions", module]
     try:
-        listed = proc.run(
-            argv, timeout_s=_LIST_TIMEOUT_S, cwd=cache_dir(), env=go_environment()
-        ).stdout.split()[1:]
+        listed = proc.run(argv, timeout_s=_LIST_TIMEOUT_S, cwd=folder, env=go_environment()).stdout
     except proc.CommandFailed as failed:
-        message = "the versions of Kubernetes cannot be listed"
-        raise Problem(
-            message, "k8s.io/kubernetes", "check GOPROXY and the network", tail(failed.output)
-        ) from failed
+        message, next_step = "the versions of Kubernetes cannot be listed", "check GOPROXY and the network"
+        raise Problem(message, module, next_step, tail(failed.output)) from failed
     # Go lists versions in their order.
-    newest = {parsed.minor: text for text in listed if "-" not in (parsed := Version.parse(text)).rest}
+    versions = listed.split()[1:]
+    newest = {parsed.minor: text for text in versions if "-" not in (parsed := Version.parse(text)).rest}
     return tuple(newest[minor] for minor in SUPPORTED_MINORS if minor in newest)
 
 
@@ -200,29 +197,23 @@ def _inputs(recipe: Path, version: Version) -> tuple[str, ...]:
 
 
 def _built(version: Version, report: Report) -> Components:
-    return _complete(version, _load_or_build(_entry(version), version, report), report)
+    return _complete(str(version), _load_or_build(_entry(version), version, report), report)
 
 
 def _load_or_build(
     entry: Path, version: Version, report: Report, checkout: Checkout | None = None
 ) -> Mapping[str, Component]:
     """Return the components of a cache entry, which is built first if it does not exist. Raises Problem."""
-    return load_or_build(
-        entry,
-        _load,
-        lambda: _build(version, entry, report, checkout),
-        "another process is building",
-        report,
-    )
+    build = partial(_build, version, entry, report, checkout)
+    return load_or_build(entry, _load, build, "another process is building", report)
 
 
-def _complete(version: Version, by_role: Mapping[str, Component], report: Report) -> Components:
-    """Return components with those of the default version for roles that do not compile. Raises Problem."""
-    lacking = [role for role in ROLES if role not in by_role]
-    if lacking:
-        own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role
-        by_role = {**by_role, **{role: own[role] for role in lacking}}
-    return Components(str(version), MappingProxyType(by_role), hollow_from_tree=HOLLOW not in lacking)
+def _complete(version: str, by_role: Mapping[str, Component], report: Report) -> Components:
+    """Return components with those of the default version for the roles that they lack. Raises Problem."""
+    complete = by_role
+    if by_role.keys() < set(ROLES):
+        complete = {**_built(Version.parse(DEFAULT_KUBERNETES_VERSION), report).by_role, **by_role}
+    return Components(version, MappingProxyType(complete), hollow_from_tree=HOLLOW in by_role)
 
 
 def _entry(version: Version) -> Path:
@@ -313,30 +304,22 @@ def _bin_of(folder: Path) -> Path:
 def _supplied(folder: Path, report: Report) -> Components:
     """Return the executables in `folder`, or in its `bin`, by name."""
     bin_dir = _bin_of(folder)
-    present = [role for role in ROLES if os.access(bin_dir / role, os.X_OK) and (bin_dir / role).is_file()]
-    missing = [role for role in ROLES if role not in present and role not in _OPTIONAL]
-    if missing:
+    paths = {role: bin_dir / role for role in ROLES}
+    present = {role: path for role, path in paths.items() if os.access(path, os.X_OK) and path.is_file()}
+    lacking = [role for role in ROLES if role not in present]
+    if missing := [role for role in lacking if role not in _OPTIONAL]:
         raise Problem(f"no executable {', '.join(missing)}", str(bin_dir), _ADD_EXECUTABLES)
-    hashes = {path: _sha256(path) for path in {(bin_dir / role).resolve() for role in present}}
+    hashes = {path: _sha256(path) for path in {path.resolve() for path in present.values()}}
     by_role = {
-        role: Component(
-            role,
-            bin_dir / role,
-            read_version(role, bin_dir / role),
-            hashes[(bin_dir / role).resolve()],
-            "supplied",
-        )
-        for role in present
+        role: Component(role, path, read_version(role, path), hashes[path.resolve()], "supplied")
+        for role, path in present.items()
     }
-    version = by_role["kube-apiserver"].version
-    lacking = [role for role in ROLES if role not in by_role]
     if lacking:
         report(f"{bin_dir} has no {' and no '.join(lacking)}: using nodeproof's own")
-        own = _built(Version.parse(DEFAULT_KUBERNETES_VERSION), report)
-        by_role.update({role: own.by_role[role] for role in lacking})
+    complete = _complete(by_role["kube-apiserver"].version, by_role, report)
     # A multi-call binary is one build; two files of the same version may be from different trees.
-    from_tree = HOLLOW in present and by_role[HOLLOW].sha256 == by_role["kubelet"].sha256
-    return Components(version, MappingProxyType(by_role), from_tree)
+    from_tree = HOLLOW in by_role and by_role[HOLLOW].sha256 == by_role["kubelet"].sha256
+    return replace(complete, hollow_from_tree=from_tree)
 
 
 def read_version(role: str, path: Path) -> str:
@@ -345,17 +328,12 @@ def read_version(role: str, path: Path) -> str:
     try:
         output = proc.run([str(path), *arguments], timeout_s=VERSION_TIMEOUT_S).stdout
     except proc.CommandFailed as failed:
-        raise Problem(
-            f"{role} does not run", str(path), "supply an executable for this machine", tail(failed.output)
-        ) from failed
+        next_step = "supply an executable for this machine"
+        raise Problem(f"{role} does not run", str(path), next_step, tail(failed.output)) from failed
     match = re.search(r"v?\d+\.\d+\.\d+[-+.\w]*", output)
     if match is None:
-        raise Problem(
-            f"{role} does not report its version",
-            str(path),
-            f"supply an executable whose {arguments[0]} prints it",
-            output,
-        )
+        next_step = f"supply an executable whose {arguments[0]} prints it"
+        raise Problem(f"{role} does not report its version", str(path), next_step, output)
     return match[0]
 
 

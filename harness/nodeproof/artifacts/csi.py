@@ -10,19 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components
-from nodeproof.artifacts.build import (
-    Packages,
-    build_errors,
-    build_go_version,
-    find_go,
-    go_environment,
-    inputs_hash,
-    required_go,
-)
+from nodeproof.artifacts.build import Packages, build_errors, build_go_version, go_environment, inputs_hash
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.hints import shipped
 
@@ -44,10 +37,8 @@ def obtain(report: Report = lambda _line: None) -> Path:
 
     `report` is called with messages about slow steps. Raises Problem.
     """
-    recipe, cache_entry = recipe_dir(), entry_path()
-    return load_or_build(
-        cache_entry, _load, lambda: _build(recipe, cache_entry, report), "another process is building", report
-    )
+    entry = entry_path()
+    return load_or_build(entry, _load, partial(_build, entry, report), "another process is building", report)
 
 
 def entry_path() -> Path:
@@ -56,7 +47,8 @@ def entry_path() -> Path:
     Raises Problem.
     """
     recipe = recipe_dir()
-    return cache_dir() / "csi" / _recipe_hash(recipe)
+    inputs = (build_go_version(components.recipe_dir()), *_flags(recipe), *_UPSTREAM.values())
+    return cache_dir() / "csi" / inputs_hash(recipe, inputs)
 
 
 def python_path() -> Path:
@@ -67,12 +59,6 @@ def python_path() -> Path:
 def recipe_dir() -> Path:
     """Return the folder of driver and Go module, in a checkout or the installed package. Raises Problem."""
     return shipped("infra/csi/go.mod").parent
-
-
-def _recipe_hash(recipe: Path) -> str:
-    """Return 12 hex digits over all inputs of a build."""
-    inputs = (build_go_version(components.recipe_dir()), *_flags(recipe), *_UPSTREAM.values())
-    return inputs_hash(recipe, inputs)
 
 
 def _flags(recipe: Path) -> tuple[str, ...]:
@@ -89,11 +75,11 @@ def _load(entry: Path) -> Path | None:
     return entry if all(os.access(entry / name, os.X_OK) for name in _UPSTREAM) else None
 
 
-def _build(recipe: Path, entry: Path, report: Report) -> None:
+def _build(entry: Path, report: Report) -> None:
     """Make a cache entry, completely or not at all. The caller holds its lock. Raises Problem."""
     report(f"building {_SUBJECT}: up to three minutes the first time, later runs take them from {entry}")
-    # Use the Go that is pinned for Kubernetes, so that there is only one.
-    go = find_go(required_go((recipe / "go.mod").read_text()), components.recipe_dir(), report)
+    recipe = recipe_dir()
+    go = components.go_for(recipe, report)
     with (
         build_errors(_SUBJECT, entry, lambda: "try again: finished packages are kept"),
         work_folder(entry) as folder,

@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nodeproof import proc
@@ -80,13 +82,8 @@ def golden_image(components: Components, report: Report, parts: Parts | None = N
     Raises Problem.
     """
     entry = _entry(components, parts)
-    return load_or_build(
-        entry,
-        _load,
-        lambda: _build(recipe_dir(), components.by_role["kubelet"], parts, entry, report),
-        "another process builds this image",
-        report,
-    )
+    build = partial(_build, recipe_dir(), components.by_role["kubelet"], parts, entry, report)
+    return load_or_build(entry, _load, build, "another process builds this image", report)
 
 
 def cached(components: Components, parts: Parts | None = None) -> Image | None:
@@ -155,9 +152,8 @@ def _build(recipe: Path, kubelet: Component, parts: Parts | None, entry: Path, r
         shutil.rmtree(entry, ignore_errors=True)
         fresh.rename(entry)
     except OSError as error:
-        raise Problem(
-            f"the image cannot be stored: {error}", str(entry), "free some space (4 GB), then try again"
-        ) from error
+        next_step = "free some space (4 GB), then try again"
+        raise Problem(f"the image cannot be stored: {error}", str(entry), next_step) from error
     finally:
         _remove(root, [fresh])
 
@@ -218,7 +214,7 @@ def _remove(root: list[str], folders: list[Path]) -> None:
 
 
 def _write_manifest(fresh: Path, kubelet: Component, took_s: float) -> None:
-    packages = _packages((fresh / _PACKAGES).read_text())
+    packages = dict(re.findall(r"^(\S+) (\S+)$", (fresh / _PACKAGES).read_text(), re.MULTILINE))
     kernels = [name for name in packages if name.startswith("linux-image-") and name[12:13].isdigit()]
     stat = (fresh / _DISK).stat()
     facts = {
@@ -232,9 +228,3 @@ def _write_manifest(fresh: Path, kubelet: Component, took_s: float) -> None:
     manifest = {"facts": facts, "disk": [stat.st_size, stat.st_mtime_ns]}
     (fresh / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     (fresh / _PACKAGES).unlink()
-
-
-def _packages(listing: str) -> dict[str, str]:
-    """Parse lines of package name and version."""
-    pairs = (line.split() for line in listing.splitlines())
-    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}

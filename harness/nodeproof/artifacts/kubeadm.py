@@ -13,14 +13,7 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.artifacts import components as kubernetes
-from nodeproof.artifacts.build import (
-    Packages,
-    build_errors,
-    build_go_version,
-    find_go,
-    go_environment,
-    required_go,
-)
+from nodeproof.artifacts.build import Packages, build_errors, build_go_version, go_environment
 from nodeproof.artifacts.components import KUBEADM, PROXY, Components
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.model.problem import Problem
@@ -91,8 +84,7 @@ def _coredns(version: str, report: Report) -> Path:
     entry = _entry(version)
 
     def build() -> None:
-        recipe = kubernetes.recipe_dir()
-        go = find_go(required_go((recipe / "go.mod").read_text()), recipe, report)
+        go = kubernetes.go_for(kubernetes.recipe_dir(), report)
         report(f"building CoreDNS {version}: two minutes the first time, later runs take it from {entry}")
         with build_errors("CoreDNS", entry, lambda: "try again"), work_folder(entry) as folder:
             (folder / "entry").mkdir()

@@ -9,15 +9,7 @@ from nodeproof import proc
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import OutsideError
 
-PowerAction = Literal[
-    "off",
-    "on",
-    "freeze",
-    "reset",
-    "thaw",
-    "link-down",
-    "link-up",
-]
+PowerAction = Literal["off", "on", "freeze", "reset", "thaw", "link-down", "link-up"]
 """Actions of a machine's host on the machine.
 
 `off` cuts the power: nothing is flushed, and no peer is notified; `on` boots it. `freeze` pauses it with its
@@ -58,7 +50,6 @@ class Runner(Protocol):
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
         """Run a command. Raises MachineError if there is no answer within `timeout_s`."""
-        ...
 
 
 class Shell(Runner, Protocol):
@@ -72,15 +63,12 @@ class Shell(Runner, Protocol):
     @property
     def control_plane_addresses(self) -> Sequence[str]:
         """The addresses of its API servers, as it reaches them over a network. Raises MachineError."""
-        ...
 
     def is_powered(self) -> bool:
         """Return whether the machine's first process runs, as its host reports. Raises MachineError."""
-        ...
 
     def power(self, action: PowerAction) -> None:
         """Let the host perform an action; the machine may be in that state already. Raises MachineError."""
-        ...
 
     def beside(self, name: str) -> Shell:
         """Return another machine of the lab, which a component of the control plane knows, unlike a node.
@@ -88,7 +76,6 @@ class Shell(Runner, Protocol):
         Raises:
             MachineError: It knows no machine of this name.
         """
-        ...
 
 
 class Machine(Shell, Protocol):
@@ -96,32 +83,24 @@ class Machine(Shell, Protocol):
 
     def boot_id(self) -> str:
         """Return the kernel's boot id, new with each boot. Raises MachineError."""
-        ...
 
     def answers_on_control(self) -> bool:
         """Return whether its SSH port on `control` accepts a connection."""
-        ...
 
     def refuses_on_control(self) -> bool:
         """Return whether its kernel answers on `control` and its SSH port is closed."""
-        ...
 
     def reached_from_control_plane(self) -> bool:
         """Return whether the control plane's side reaches the machine's data address (a refusal counts)."""
-        ...
 
     def serves_kubelet(self) -> bool:
         """Return whether a kubelet accepts the control plane's connections."""
-        ...
 
     def reaches_control_plane(self) -> bool:
         """Return whether the machine's packets arrive at the control plane's data address."""
-        ...
 
     def kubelet_configuration(self) -> Mapping[str, Json]:
         """Return its kubelet's running configuration, through the API server. Raises MachineError."""
-        ...
 
     def close(self) -> None:
         """Close connections; the machine itself is not affected."""
-        ...

@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -67,23 +66,18 @@ class Host(Protocol):
 
     def power(self, node: str, action: PowerAction) -> None:
         """Perform one of the machine's `PowerAction`s. Raises MachineError."""
-        ...
 
     def is_powered(self, node: str) -> bool:
         """Return whether the node's first process runs."""
-        ...
 
     def kubelet_configuration(self, node: str) -> Mapping[str, Json]:
         """Return the running configuration of the node's kubelet. Raises MachineError."""
-        ...
 
     def probe_port(self) -> int:
         """Return the port that the witness listens on."""
-        ...
 
     def has_received(self, token: str) -> bool:
         """Return whether the witness received `token`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -194,22 +188,15 @@ class SshMachine:
                 return transport, _open(transport, deadline_t)
             except (OSError, EOFError, paramiko.SSHException):
                 self.close()
-        fresh = self._connected(deadline_t)
-        return fresh, _open(fresh, deadline_t)
-
-    def _connected(self, deadline_t: float) -> paramiko.Transport:
-        """Return the open connection, or a new one; the lock is not held while connecting."""
-        with self._lock:
-            if self._transport is not None and self._transport.is_active():
-                return self._transport
         fresh = self._connect(deadline_t)
         with self._lock:
-            current = self._transport
-            if current is None or not current.is_active():
+            # Another thread may have connected meanwhile.
+            if self._transport is None or not self._transport.is_active():
                 self._transport = fresh
-                return fresh
-        _close(fresh)
-        return current
+            transport = self._transport
+        if transport is not fresh:
+            _close(fresh)
+        return transport, _open(transport, deadline_t)
 
     def _connect(self, deadline_t: float) -> paramiko.Transport:
         timeout_s = min(_remaining_s(deadline_t), CONNECT_TIMEOUT_S)
@@ -263,14 +250,10 @@ def _run(
     return CommandResult(channel.exit_status, stdout, stderr)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _cut_at(deadline_t: float, transport: paramiko.Transport) -> Iterator[None]:
     """Close a connection at a deadline: paramiko waits for some answers without a timeout."""
-
-    def close() -> None:
-        _close(transport)
-
-    timer = threading.Timer(_remaining_s(deadline_t), close)
+    timer = threading.Timer(_remaining_s(deadline_t), _close, [transport])
     timer.daemon = True
     timer.start()
     try:

@@ -52,13 +52,12 @@ def with_plugins(own: Mapping[str, Kind]) -> WithPlugins[Kind]:
 
 
 KINDS = with_plugins(discover())
-_ATTACHED = {EXISTING.name: EXISTING}
 
 
 def kind_named(name: str) -> Kind:
     """Return a kind by name, also one that cannot be started. Raises Problem if there is none."""
-    if name in _ATTACHED:
-        return _ATTACHED[name]
+    if name == EXISTING.name:
+        return EXISTING
     if name not in KINDS:
         choices = f"choose: {', '.join(KINDS)}"
         raise Problem(f"unknown lab {name!r}", "--lab", choices, "\n".join(KINDS.errors))

@@ -245,23 +245,18 @@ class Fleet(Protocol):
 
     def nodes(self) -> list[NodeInfo]:
         """Return the nodes, on or off; those of its zone if the fleet was narrowed. Raises Problem."""
-        ...
 
     def zones(self) -> list[str]:
         """Return the zones of the whole lab. Raises Problem."""
-        ...
 
     def restrict_to_zone(self, zone: str) -> None:
         """Restrict the fleet to the nodes of one zone from now on."""
-        ...
 
     def is_in_other_zone(self, name: str) -> bool:
         """Return whether a node is, or was before it left, in another zone. Raises Problem."""
-        ...
 
     def free_slot(self) -> int:
         """Return a slot where a node may join, even if other zones add nodes meanwhile. Raises Problem."""
-        ...
 
     def node_names(self) -> list[str]:
         """Return the nodes' names. Raises Problem."""
@@ -269,7 +264,6 @@ class Fleet(Protocol):
 
     def has(self, name: str) -> bool:
         """Return whether a node in any zone, or a control plane component, has that name. Raises Problem."""
-        ...
 
     def control_planes(self) -> Mapping[str, str]:
         """Return the address of each of several control planes; none if there is only one."""
@@ -283,38 +277,30 @@ class Fleet(Protocol):
 
         Raises Problem if there is no such machine.
         """
-        ...
 
     def dial(self, host: str, port: int, timeout_s: float, source: str = "") -> socket.socket:
         """Connect from where the lab's networks meet; `source` is the address to connect from, if any.
 
         Raises OSError, Problem.
         """
-        ...
 
     def command_lines(self) -> Mapping[str, Sequence[str]]:
         """Return the command lines of the control plane's components, as far as known. Raises Problem."""
-        ...
 
     def owner(self, name: str) -> str:
         """Return a node's owner according to its hypervisor; empty without one. Raises Problem."""
-        ...
 
     def join(self, spec: NodeSpec) -> None:
         """Let a machine join while the lab runs. Raises Problem."""
-        ...
 
     def leave(self, name: str) -> None:
         """Power a node off for good. Raises Problem."""
-        ...
 
     def fetch_journals(self, into: Path) -> None:
         """Fetch the present boot's journals of the machines; skip those that do not answer."""
-        ...
 
     def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 class Lifecycle(Protocol):
@@ -322,35 +308,28 @@ class Lifecycle(Protocol):
 
     def check_alive(self) -> None:
         """Raise Problem, with the last log lines, if a component has died; ignore nodes of other zones."""
-        ...
 
     def has_control_plane(self) -> bool:
         """Return whether no control plane component has died. Raises Problem."""
-        ...
 
     @property
     def logs(self) -> Path:
         """The folder of the components' logs, until the lab is closed. Raises Problem."""
-        ...
 
     def last_lines(self, component: str) -> str:
         """Return the end of a component's log; empty if it has none. Raises Problem."""
-        ...
 
     def full_parts(self, since_t: float | None = None) -> list[str]:
         """Describe each part of the lab's memory that is full, or was since a time (s, monotonic).
 
         Raises Problem.
         """
-        ...
 
     def close(self) -> None:
         """Give up the lab; it stays."""
-        ...
 
     def down(self) -> None:
         """Tear the lab down and wait until nothing of it is left. Raises Problem."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -7,25 +7,17 @@ from dataclasses import replace
 
 from nodeproof.artifacts import image, kubeadm
 from nodeproof.artifacts.components import Components
-from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds.kind import Image
 from nodeproof.labs.kinds.kubeadm.nodes import CONTROL_PLANE, CONTROL_PLANE_MIB, KubeadmNodes
 from nodeproof.labs.kinds.libvirt import kind as libvirt
 from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.model.pattern import Json
 
 _IMAGE_GIB, _SNAPSHOT_GIB = 5, 2.0
 _OVERHEAD_MIB = 800
 """The lab's memory also has a guest's disk, with the images of the cluster (measured: 540 MiB)."""
-
-
-def _make_nodes(environment: NodeEnvironment) -> Nodes:
-    return KubeadmNodes(
-        environment, Hypervisor(environment.lab.dir, environment.memory, environment.processes)
-    )
 
 
 def _boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
@@ -49,7 +41,7 @@ def _is_cached(components: Components) -> bool:
 KUBEADM = replace(
     libvirt.LIBVIRT,
     name="kubeadm",
-    make_nodes=_make_nodes,
+    make_nodes=KubeadmNodes,
     features=libvirt.LIBVIRT.features - {"shapes", "volumes"},
     limits=replace(
         libvirt.LIBVIRT.limits,

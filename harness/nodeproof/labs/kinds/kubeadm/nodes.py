@@ -22,7 +22,6 @@ from nodeproof.labs.base.nodes import NodeEnvironment, RunningNode, kubelet_flag
 from nodeproof.labs.base.processes import STEP
 from nodeproof.labs.base.spec import API_ADDRESS, API_PORT, NodeSpec, Shape
 from nodeproof.labs.kinds.libvirt import seed
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.labs.kinds.libvirt.nodes import GuestNodes
 from nodeproof.machines.machine import CommandResult
 
@@ -52,8 +51,8 @@ Host *
 class KubeadmNodes(GuestNodes):
     """The nodes of one cluster, and the machine of its control plane."""
 
-    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
-        super().__init__(environment, hypervisor)
+    def __init__(self, environment: NodeEnvironment) -> None:
+        super().__init__(environment)
         self._join_command: Sequence[str] = ()
 
     def prepare(self) -> None:

@@ -64,20 +64,14 @@ def make(folder: Path, image: Image, report: Report) -> None:
 
 def _refuse_foreign(folder: Path) -> None:
     """Check that the folder contains nothing but a box. Raises Problem."""
-    foreign = _foreign(folder)
-    if foreign:
-        message = f"this folder contains a file that is not part of a box of this version: {foreign[0]}"
-        raise Problem(message, str(folder), "choose another one with --folder, or remove it yourself")
-
-
-def _foreign(folder: Path) -> list[str]:
-    """Return the files in a folder that are not part of a box, links above all."""
     listed = folder / MARK
-    box_files = (
-        set(listed.read_text().splitlines()) if listed.is_file() and not listed.is_symlink() else set()
-    )
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-    return [name for name in (str(path.relative_to(folder)) for path in paths) if name not in box_files]
+    is_box = listed.is_file() and not listed.is_symlink()
+    own = {folder / name for name in listed.read_text().splitlines()} if is_box else set()
+    for path in sorted(folder.rglob("*")):
+        if path not in own and (path.is_symlink() or not path.is_dir()):
+            name = path.relative_to(folder)
+            message = f"this folder contains a file that is not part of a box of this version: {name}"
+            raise Problem(message, str(folder), "choose another one with --folder, or remove it yourself")
 
 
 def _replace(folder: Path, image: Image) -> None:
@@ -98,18 +92,14 @@ def _fill(fresh: Path, folder: Path, image: Image) -> None:
     shutil.copy(image.kernel, fresh / "vmlinuz")
     shutil.copy(image.initrd, fresh / "initrd.img")
     public = ssh_key(fresh / "ssh")
-    specs = [_spec(number) for number in range(1, MAX_NODES + 1)]
+    # Vagrant takes an address that ends in 1 for a router's: those of the nodes end in 100 + their number.
+    specs = [NodeSpec(f"node-{number}", 99 + number, "") for number in range(1, MAX_NODES + 1)]
     kvm = runs_on_kvm(fresh / "boot-sector", image.kernel, root_prefix())
     nodes = [_node(fresh, folder, spec, specs, public) for spec in specs]
     content = settings(image.disk, " ".join(KERNEL_ARGUMENTS), kvm, nodes)
     (fresh / SETTINGS).write_text(json.dumps(content, indent=2) + "\n")
     files = [path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()]
     (fresh / MARK).write_text("".join(f"{path}\n" for path in [*files, MARK]))
-
-
-def _spec(number: int) -> NodeSpec:
-    """Return a node whose addresses end in 100 + its number; Vagrant takes one ending in 1 for a router's."""
-    return NodeSpec(f"node-{number}", 99 + number, "")
 
 
 def _write_box(path: Path, image: Image) -> None:

@@ -7,12 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import libvirt
 
 from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, METADATA_PREFIX
 from nodeproof.model.problem import OutsideError
 
+Verb = Literal["create", "destroy", "reset", "resume", "suspend", "undefine"]
+"""What libvirt does to a defined machine: `create` starts it, `destroy` ends it without flushing anything."""
 _KEEPALIVE_S, _KEEPALIVE_COUNT = 5, 6
 """After this many unanswered keepalives at this interval every call fails: libvirtd is gone."""
 
@@ -86,25 +89,15 @@ class Domains:
             kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
             domain.setMetadata(kind, element, METADATA_PREFIX, METADATA_NAMESPACE, flags)
 
-    def undefine(self, name: str) -> None:
-        """Forget a virtual machine that is off."""
-        with self._named(name, "undefine") as domain:
-            domain.undefine()
+    def act(self, verb: Verb, name: str) -> None:
+        """Do something to a virtual machine."""
+        with self._named(name, verb) as domain:
+            getattr(domain, verb)()
 
     def create(self, xml: str) -> None:
         """Start a transient virtual machine from its description."""
         with _domain_errors("create"):
             self._connection.createXML(xml)
-
-    def start(self, name: str) -> None:
-        """Start a defined virtual machine."""
-        with self._named(name, "start") as domain:
-            domain.create()
-
-    def destroy(self, name: str) -> None:
-        """End a virtual machine at once, without flushing anything."""
-        with self._named(name, "destroy") as domain:
-            domain.destroy()
 
     def save(self, name: str, memory: Path) -> None:
         """Write a virtual machine's memory to a file and end it."""
@@ -128,21 +121,6 @@ class Domains:
             if domain.isActive():
                 flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE
             domain.updateDeviceFlags(device_xml, flags)
-
-    def suspend(self, name: str) -> None:
-        """Stop its processors."""
-        with self._named(name, "suspend") as domain:
-            domain.suspend()
-
-    def resume(self, name: str) -> None:
-        """Let its processors continue."""
-        with self._named(name, "resume") as domain:
-            domain.resume()
-
-    def reset(self, name: str) -> None:
-        """Press its reset button."""
-        with self._named(name, "reset") as domain:
-            domain.reset()
 
     def is_suspended(self, name: str) -> bool:
         """Return whether its processors are stopped."""

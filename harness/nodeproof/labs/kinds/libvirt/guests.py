@@ -11,15 +11,16 @@ lasts; each connection is restarted when it ends.
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from nodeproof import proc
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.control_plane import DriverFolders, DriverOptions
 from nodeproof.labs.base.mounts import logs_in
@@ -44,12 +45,9 @@ _END_TIMEOUT_S = 5.0
 _CONSOLE_LINES = 15
 # virDomainEventType and its details in libvirt's include/libvirt/libvirt-domain.h
 _STARTED, _STOPPED, _CRASHED = 2, 5, 8
-_ENDS = {
-    (_CRASHED, 0): "panicked",
-    (_STOPPED, 0): "powered itself off",
-    (_STOPPED, 5): "lost its QEMU",
-}
-_COMMAND_TIMEOUT_S = 20.0
+_ENDS = {(_CRASHED, 0): "panicked", (_STOPPED, 0): "powered itself off", (_STOPPED, 5): "lost its QEMU"}
+"""How a guest ended by itself, by event and detail."""
+_COMMAND_TIMEOUT_S, _DISK_TIMEOUT_S = 20.0, 30.0
 _SSH_FAILED = 255
 
 
@@ -59,9 +57,9 @@ class Guests(Nodes):
     A kind of lab implements how machines are created, in the methods that raise NotImplementedError here.
     """
 
-    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
+    def __init__(self, environment: NodeEnvironment) -> None:
         super().__init__(environment)
-        self._hypervisor = hypervisor
+        self._hypervisor = Hypervisor(environment.lab.dir, environment.memory, environment.processes)
         self._time: TimeServer
         self._expected_running: set[str] = set()
         self._late_clocks: set[str] = set()
@@ -82,7 +80,7 @@ class Guests(Nodes):
         try:
             host_key = self._make_seed(home, spec)
             (self._lab.dir / "pki" / f"{spec.name}.hostkey").write_text(f"{host_key}\n")
-            write_host(home, spec, host_key)
+            self._write_ssh_config(home, spec, host_key)
             self._make(spec)
         except BaseException:
             # A registered node is removed like any other; nothing would remove an unregistered one.
@@ -104,12 +102,11 @@ class Guests(Nodes):
         self._wait_up(name, BOOT_TIMEOUT_S)
 
     def _wait_up(self, name: str, timeout_s: float) -> None:
+        retry = partial(retry_on, timeout_s=timeout_s, period_s=0.2)
         try:
-            retry_on(lambda: self._touch(name), OSError, MachineError, timeout_s=timeout_s, period_s=0.2)
+            retry(lambda: self._touch(name), OSError, MachineError)
             if name in self._late_clocks:
-                retry_on(
-                    lambda: self._set_clock(name), OSError, MachineError, timeout_s=timeout_s, period_s=0.2
-                )
+                retry(lambda: self._set_clock(name), OSError, MachineError)
                 self._late_clocks.discard(name)
         except (OSError, MachineError) as error:
             message = f"{name} hangs at boot: no sshd after {timeout_s:g} s"
@@ -127,7 +124,7 @@ class Guests(Nodes):
         if self.get(name).pid is None:
             return
         try:
-            self._hypervisor.domains.destroy(name)
+            self._hypervisor.domains.act("destroy", name)
         except OutsideError:
             if self.get(name).pid is not None:
                 raise
@@ -139,34 +136,30 @@ class Guests(Nodes):
         if self.get(name).pid is not None:
             return
         # A guest that powers itself off is gone a moment before libvirt notices.
-        retry_on(
-            lambda: self._hypervisor.domains.start(name), OutsideError, timeout_s=_END_TIMEOUT_S, period_s=0.2
-        )
+        start = partial(self._hypervisor.domains.act, "create", name)
+        retry_on(start, OutsideError, timeout_s=_END_TIMEOUT_S, period_s=0.2)
         self._ends.pop(name, None)
         self._expect_running(name)
         self._events.write("machine", node=name, step="booted")
 
     def freeze(self, name: str) -> None:
         """Stop the virtual machine's processors, unless they are stopped. Raises OutsideError."""
-        if not self._is_frozen(name):
-            self._hypervisor.domains.suspend(name)
+        if not self._hypervisor.domains.is_suspended(name):
+            self._hypervisor.domains.act("suspend", name)
             self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
         """Reset the virtual machine while its processors are stopped. Raises OutsideError."""
         self.freeze(name)
-        self._hypervisor.domains.reset(name)
+        self._hypervisor.domains.act("reset", name)
         self._events.write("machine", node=name, step="reset")
 
     def thaw(self, name: str) -> None:
         """Let the virtual machine's processors continue; do nothing if it runs or is off."""
-        if self._is_frozen(name):
-            self._hypervisor.domains.resume(name)
+        if self._hypervisor.domains.is_suspended(name):
+            self._hypervisor.domains.act("resume", name)
             self._late_clocks.add(name)
             self._events.write("machine", node=name, step="thawed")
-
-    def _is_frozen(self, name: str) -> bool:
-        return self._hypervisor.domains.is_suspended(name)
 
     def set_link(self, name: str, state: LinkState) -> None:
         """Remove or restore the carrier of `data`, now and at each boot."""
@@ -186,9 +179,7 @@ class Guests(Nodes):
 
     def shell(self, name: str, power_lock: threading.Lock) -> NodeShell:
         """Return the node's shell: SSH from the control plane's side."""
-        address = self.get(name).spec.control_address
-        key, known_hosts = self._lab.dir / "pki" / "ssh", self._home(name) / "known_hosts"
-        return SshShell(self, name, power_lock, address, key, known_hosts)
+        return SshShell(self, name, power_lock, self._home(name) / SSH_CONFIG)
 
     def owner(self, spec: NodeSpec) -> str:
         """Return the owner that libvirt must report for the node."""
@@ -206,7 +197,8 @@ class Guests(Nodes):
         # Whatever starts a guest: libvirt gives each its own session.
         if event == _STARTED and (pid := self._hypervisor.pid(name)) is not None:
             autogroup.set_nice(self._lab.harness_nice + autogroup.MACHINE, pid)
-        if how := end_of(event, detail):
+        # A guest that was destroyed or saved did not end by itself: the hypervisor did that.
+        if how := _ENDS.get((event, detail)):
             self._ends[name] = how
             if name in self._expected_running:
                 self._expected_running.discard(name)
@@ -246,6 +238,14 @@ class Guests(Nodes):
         """
         return seed.make(home, self._seed(spec.name), self._seed_of(spec))
 
+    def _write_ssh_config(self, home: Path, spec: NodeSpec, host_key: str) -> None:
+        """Write the node's known_hosts and ssh_config to its folder. Raises OSError."""
+        address, known_hosts = spec.control_address, home / "known_hosts"
+        known_hosts.write_text(f"{address} {host_key}\n")
+        key = self._lab.dir / "pki" / "ssh"
+        config = _HOST_CONFIG.format(name=spec.name, address=address, key=key, known_hosts=known_hosts)
+        (home / SSH_CONFIG).write_text(config)
+
     def _networks(self) -> Sequence[str]:
         """Return libvirt's descriptions of the lab's networks, which are existing bridges."""
         return [network_xml(name, self._lab.lab) for name in BRIDGES]
@@ -266,12 +266,10 @@ class Guests(Nodes):
         raise NotImplementedError
 
 
-def end_of(event: int, detail: int) -> str:
-    """Return how a guest ended by itself according to an event of libvirt; empty for other events.
-
-    A guest that was destroyed or saved did not end by itself: the hypervisor did that.
-    """
-    return _ENDS.get((event, detail), "")
+def make_overlay(image: Path, disk: Path) -> None:
+    """Create a disk that is an empty overlay of an image's. Raises CommandFailed."""
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image), "-F", "qcow2", str(disk)]
+    proc.run(argv, timeout_s=_DISK_TIMEOUT_S)
 
 
 class TimeServer:
@@ -305,52 +303,37 @@ class TimeServer:
 
 
 class SshShell(NodeShell):
-    """The shell of a guest; the file `known_hosts` contains the only host key that is accepted."""
+    """The shell of a guest, by its ssh_config."""
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        name: str,
-        power_lock: threading.Lock,
-        address: str,
-        client_key: Path,
-        known_hosts: Path,
-    ) -> None:
+    def __init__(self, nodes: Nodes, name: str, power_lock: threading.Lock, config: Path) -> None:
         super().__init__(nodes, name, power_lock)
-        self._address = address
-        self._client_key = client_key
-        self._known_hosts = known_hosts
+        self._config = config
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CommandResult:
-        completed = run_command([*self._ssh(timeout_s), shlex.join(argv)], timeout_s, stdin)
+        ssh = ["ssh", "-F", str(self._config), "-o", f"ConnectTimeout={max(1, int(timeout_s))}"]
+        completed = run_command([*ssh, self.name, "--", shlex.join(argv)], timeout_s, stdin)
         if completed.status == _SSH_FAILED:
-            raise MachineError(f"{self._address}: {completed.stderr.strip()}")
+            raise MachineError(f"{self.name}: {completed.stderr.strip()}")
         return completed
-
-    def _ssh(self, timeout_s: float) -> list[str]:
-        options = {
-            "UserKnownHostsFile": str(self._known_hosts),
-            "StrictHostKeyChecking": "yes",
-            "IdentitiesOnly": "yes",
-            "BatchMode": "yes",
-            "ConnectTimeout": str(max(1, int(timeout_s))),
-        }
-        flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-        return ["ssh", "-F", os.devnull, "-i", str(self._client_key), *flags, f"root@{self._address}", "--"]
 
 
 SSH_CONFIG = "ssh_config"
-"""The file in a node's folder that maps its name to its address and host key."""
+"""The file in a node's folder by which ssh reaches the node: with its address, host key and client key."""
+_HOST_CONFIG = """\
+Host {name}
+  HostName {address}
+  User root
+  IdentityFile {key}
+  IdentitiesOnly yes
+  UserKnownHostsFile {known_hosts}
+  StrictHostKeyChecking yes
+  BatchMode yes
+"""
 _PLUGIN = "/var/lib/kubelet/plugins_registry/csi.sock"
 # A guest without power closes no connection; one that is only slow must not lose its driver.
 _CONFIG = """\
 Include {nodes}/*/{name}
 Host *
-  User root
-  IdentityFile {key}
-  IdentitiesOnly yes
-  BatchMode yes
-  StrictHostKeyChecking yes
   ConnectTimeout 10
   ServerAliveInterval 5
   ServerAliveCountMax 4
@@ -367,19 +350,10 @@ done
 """
 
 
-def write_host(home: Path, node: NodeSpec, host_key: str) -> None:
-    """Write a node's known_hosts and ssh_config to its folder. Raises OSError."""
-    known_hosts = home / "known_hosts"
-    known_hosts.write_text(f"{node.control_address} {host_key}\n")
-    ssh_config = f"Host {node.name}\n  HostName {node.control_address}\n  UserKnownHostsFile {known_hosts}\n"
-    (home / SSH_CONFIG).write_text(ssh_config)
-
-
 def driver_options(folders: DriverFolders) -> DriverOptions:
     """Serve the driver over SSH: both its commands on a node and the requests of the node's kubelet."""
     config = folders.settings / SSH_CONFIG
-    key = folders.spec.dir / "pki" / "ssh"
-    config.write_text(_CONFIG.format(nodes=folders.nodes, name=SSH_CONFIG, key=key))
+    config.write_text(_CONFIG.format(nodes=folders.nodes, name=SSH_CONFIG))
     ssh = shlex.join(["ssh", "-F", str(config)])
     options = [f"--hypervisor=libvirt:{URI}", f"--pool={folders.spec.dir.name}", f"--shell={ssh} {{node}}"]
     script = _SERVE_NODES.format(

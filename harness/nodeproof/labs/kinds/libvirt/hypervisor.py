@@ -100,7 +100,11 @@ class Hypervisor:
         """
         self.start_daemons()
         self.kvm = runs_on_kvm(self._memory / "scratch" / "boot-sector", kernel)
-        self._make_pool_and_networks(networks)
+        # Pools have no metadata, so the pool has the lab's name.
+        self.disks.mkdir()
+        self.domains.make_pool(pool_xml(self._lab_folder.name, self.disks))
+        for network in networks:
+            self.domains.make_network(network)
 
     def start_daemons(self) -> None:
         """Start the daemons in private folders, and wait until they answer. Raises Problem, CommandFailed."""
@@ -130,14 +134,6 @@ class Hypervisor:
         except (FileNotFoundError, ValueError):
             return None
         return pid if Path(f"/proc/{pid}/exe").exists() else None
-
-    def _make_pool_and_networks(self, networks: Sequence[str]) -> None:
-        """Create the networks, and the pool, which has the lab's name because pools have no metadata."""
-        lab = self._lab_folder.name
-        self.disks.mkdir()
-        self.domains.make_pool(pool_xml(lab, self.disks))
-        for network in networks:
-            self.domains.make_network(network)
 
     def _mount_run(self) -> None:
         """Mount an empty /run that contains the lab's own folder."""

@@ -10,7 +10,6 @@ from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Components
 from nodeproof.cache import make_folder
 from nodeproof.hints import MACHINES, hint_for
-from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
 from nodeproof.labs.kinds.libvirt import hypervisor, seed
@@ -30,12 +29,6 @@ _SNAPSHOT_STEPS = {
 }
 
 
-def _make_nodes(environment: NodeEnvironment) -> Nodes:
-    return GuestNodes(
-        environment, hypervisor.Hypervisor(environment.lab.dir, environment.memory, environment.processes)
-    )
-
-
 def boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the files of the golden image, which is built if necessary. Raises Problem."""
     check_host()
@@ -51,14 +44,11 @@ def check_host() -> None:
 def files_of(golden: image.Image) -> Mapping[str, str]:
     """Return the files of an image that guests boot. Raises Problem."""
     make_folder(golden.snapshots)
-    files = {
-        "kernel": golden.kernel,
-        "initrd": golden.initrd,
-        "disk": golden.disk,
-        "snapshots": golden.snapshots,
-    }
     return {
-        **{role: str(path) for role, path in files.items()},
+        "kernel": str(golden.kernel),
+        "initrd": str(golden.initrd),
+        "disk": str(golden.disk),
+        "snapshots": str(golden.snapshots),
         "arguments": " ".join(image.KERNEL_ARGUMENTS),
     }
 
@@ -103,7 +93,7 @@ _TRIALS = (
 )
 LIBVIRT = Kind(
     "libvirt",
-    _make_nodes,
+    GuestNodes,
     features=frozenset(
         {"freeze", "link", "power", "real-pods", "reset", "shapes", "swap", "systemd", "volumes"}
     ),

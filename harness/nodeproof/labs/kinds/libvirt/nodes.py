@@ -29,8 +29,6 @@ from nodeproof.labs.base.processes import EventLog
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.kinds.libvirt.domain_xml import (
     METADATA_NAMESPACE,
-    ROOT_TARGET,
-    SEED_TARGET,
     Disk,
     Domain,
     Nic,
@@ -39,11 +37,10 @@ from nodeproof.labs.kinds.libvirt.domain_xml import (
     mac,
     nic_xml,
 )
-from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
+from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests, make_overlay
 from nodeproof.locks import try_lock
 from nodeproof.model.problem import OutsideError, Problem
-from nodeproof.waiting import retry_on
+from nodeproof.waiting import wait_until
 
 if TYPE_CHECKING:
     from nodeproof.labs.kinds.libvirt.domains import Domains
@@ -53,7 +50,6 @@ UNUSED_LIMIT_S = 24 * 3600.0
 _MEMORY, _DISK, _MANIFEST, _PROVEN = "memory", "disk.qcow2", "manifest.json", "proven"
 SETTLED = "nodeproof: settled"
 """The console line of a guest without a seed once it has booted (`infra/image`)."""
-_DISK_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ def snapshot_key(domain: Domain, platform: str) -> str:
         machine_id="",
         kernel=Path(domain.kernel.name),
         initrd=Path(domain.initrd.name),
-        disks=[replace(disk, file=Path(disk.target)) for disk in domain.disks],
+        root=replace(domain.root, file=Path(domain.root.target)),
         console=Path("console"),
     )
     digest = hashlib.sha256(f"{domain_xml(shape)}\0{platform}".encode()).hexdigest()
@@ -163,10 +159,6 @@ def _manifest(snapshot: Snapshot) -> dict[str, list[int]]:
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
 
 
-class NotSettled(Exception):
-    """A guest has not booted far enough for its snapshot."""
-
-
 @dataclass(frozen=True)
 class Restorer:
     """Starts guests of one image.
@@ -195,13 +187,14 @@ class Restorer:
             CommandFailed: qemu-img failed.
             OSError: a file cannot be read or written.
         """
-        blank = _without_seed(domain)
+        blank = replace(domain, seed=None)
         key = snapshot_key(blank, self.platform)
         restored = self._try_to_restore(key, blank)
         if not restored:
             with self.snapshots.writing(key):
                 restored = self._take(key, blank, timeout_s)
-        self.domains.attach(domain.name, disk_xml(_disk_of(domain, SEED_TARGET)))
+        if domain.seed:
+            self.domains.attach(domain.name, disk_xml(domain.seed))
         return key if restored else None
 
     def report_failure(self, name: str, key: str, reason: str) -> None:
@@ -213,10 +206,8 @@ class Restorer:
 
     def make_disk(self, domain: Domain) -> None:
         """Replace the guest's disk by an empty overlay of the image. Raises CommandFailed."""
-        disk = _disk_of(domain, ROOT_TARGET).file
-        disk.unlink(missing_ok=True)
-        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self.image), "-F", "qcow2", str(disk)]
-        proc.run(argv, timeout_s=_DISK_TIMEOUT_S)
+        domain.root.file.unlink(missing_ok=True)
+        make_overlay(self.image, domain.root.file)
 
     def _try_to_restore(self, key: str, blank: Domain) -> bool:
         """Restore the guest from its snapshot; return False if there is none or it does not restore."""
@@ -232,7 +223,7 @@ class Restorer:
             return True
 
     def _restore(self, snapshot: Snapshot, blank: Domain) -> None:
-        shutil.copyfile(snapshot.disk, _disk_of(blank, ROOT_TARGET).file)
+        shutil.copyfile(snapshot.disk, blank.root.file)
         self.domains.restore(snapshot.memory, domain_xml(blank))
         self._log(blank.name, "restored", snapshot.memory.parent.name)
 
@@ -244,9 +235,7 @@ class Restorer:
         self.make_disk(blank)
         begins = blank.console.stat().st_size if blank.console.exists() else 0
         self.domains.create(domain_xml(blank))
-        try:
-            self._wait_settled(blank, begins, timeout_s)
-        except NotSettled:
+        if not wait_until(lambda: self._is_settled(blank, begins), timeout_s, 0.2):
             self._log(blank.name, "no-snapshot", f"it has not settled after {timeout_s:g} s, and goes on")
             return False
         self.snapshots.store(key, lambda fresh: self._save(blank, fresh))
@@ -260,28 +249,17 @@ class Restorer:
 
     def _save(self, blank: Domain, fresh: Snapshot) -> None:
         self.domains.save(blank.name, fresh.memory)
-        shutil.copyfile(_disk_of(blank, ROOT_TARGET).file, fresh.disk)
+        shutil.copyfile(blank.root.file, fresh.disk)
 
-    def _wait_settled(self, blank: Domain, begins: int, timeout_s: float) -> None:
-        retry_on(lambda: self._check_settled(blank, begins), NotSettled, timeout_s=timeout_s, period_s=0.2)
-
-    def _check_settled(self, blank: Domain, begins: int) -> None:
+    def _is_settled(self, blank: Domain, begins: int) -> bool:
+        """Return whether a guest has booted far enough for its snapshot. Raises Problem if it has ended."""
         self.watch(blank.name)
         output = blank.console.read_bytes() if blank.console.exists() else b""
         # A shorter log was truncated meanwhile: read it from its beginning.
-        if SETTLED.encode() not in output[begins if begins <= len(output) else 0 :]:
-            raise NotSettled
+        return SETTLED.encode() in output[begins if begins <= len(output) else 0 :]
 
     def _log(self, name: str, step: str, detail: str) -> None:
         self.events.write("machine", node=name, step=step, detail=detail.partition("\n")[0])
-
-
-def _without_seed(domain: Domain) -> Domain:
-    return replace(domain, disks=[disk for disk in domain.disks if disk.target != SEED_TARGET])
-
-
-def _disk_of(domain: Domain, target: str) -> Disk:
-    return next(disk for disk in domain.disks if disk.target == target)
 
 
 SETTLE_TIMEOUT_S = 200.0
@@ -296,8 +274,8 @@ On busy machines whole labs took 41 s at most (docs/libvirt.md).
 class GuestNodes(Guests):
     """All nodes of one lab; their machines are defined here."""
 
-    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
-        super().__init__(environment, hypervisor)
+    def __init__(self, environment: NodeEnvironment) -> None:
+        super().__init__(environment)
         self._restorers: Mapping[str, Restorer] = {}
         """By the disk of their image."""
         self._restored: dict[str, str | None] = {}
@@ -310,19 +288,10 @@ class GuestNodes(Guests):
 
     def _make_restorer(self, guest: Mapping[str, str]) -> Restorer:
         image = Path(guest["disk"])
-        snapshots = SnapshotStore(
-            _writable(Path(guest["snapshots"]), self._memory / "snapshots" / image.parent.name),
-            self._lab.owner_uid,
-            self._lab.owner_gid,
-        )
-        return Restorer(
-            self._hypervisor.domains,
-            self._hypervisor.platform(),
-            snapshots,
-            image,
-            self._events,
-            self._check_running,
-        )
+        folder = _writable(Path(guest["snapshots"]), self._memory / "snapshots" / image.parent.name)
+        snapshots = SnapshotStore(folder, self._lab.owner_uid, self._lab.owner_gid)
+        domains, platform = self._hypervisor.domains, self._hypervisor.platform()
+        return Restorer(domains, platform, snapshots, image, self._events, self._check_running)
 
     def _restorer_of(self, spec: NodeSpec) -> Restorer:
         return self._restorers[self._lab.guest_of(spec)["disk"]]
@@ -362,13 +331,13 @@ class GuestNodes(Guests):
         """Boot a guest whose snapshot does not work, with its seed. Raises OutsideError, CommandFailed."""
         if self._hypervisor.pid(name) is not None:
             self._expected_running.discard(name)
-            self._hypervisor.domains.destroy(name)
+            self._hypervisor.domains.act("destroy", name)
         spec = self._specs[name]
         self._restorer_of(spec).make_disk(self._domain(spec))
         self.power_on(name)
 
     def _unmake(self, name: str) -> None:
-        self._hypervisor.domains.undefine(name)
+        self._hypervisor.domains.act("undefine", name)
         self._disk(name).unlink()
 
     def _card(self, name: str, state: str) -> str:
@@ -382,7 +351,6 @@ class GuestNodes(Guests):
 
     def _domain(self, spec: NodeSpec) -> Domain:
         guest = self._lab.guest_of(spec)
-        root = Disk(self._disk(spec.name), "qcow2", ROOT_TARGET)
         return Domain(
             name=spec.name,
             # A restored guest has its snapshot's UUID, so every node of this name gets the same one.
@@ -396,7 +364,8 @@ class GuestNodes(Guests):
             kernel=Path(guest["kernel"]),
             initrd=Path(guest["initrd"]),
             arguments=[*guest["arguments"].split(), *spec.shape.kernel],
-            disks=[root, Disk(self._seed(spec.name), "raw", SEED_TARGET, read_only=True)],
+            root=Disk(self._disk(spec.name), "qcow2", "sda"),
+            seed=Disk(self._seed(spec.name), "raw", "sdb", read_only=True),
             nics=[self._nic(spec, bridge) for bridge in BRIDGES],
             console=self._console_log(spec.name),
         )

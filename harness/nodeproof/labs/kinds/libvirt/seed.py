@@ -29,6 +29,17 @@ _TIMEOUT_S = 30.0
 _RANDOM_BYTES = 512
 NO_PENALTIES = "PerSourcePenalties no\n"
 """For sshd: all clients share one address; a connection that one gave up must not lock out the others."""
+_NETWORK = """\
+[Match]
+Name={name}
+
+[Network]
+{settings}
+LinkLocalAddressing=no
+IPv6AcceptRA=no
+ConfigureWithoutCarrier=yes
+IgnoreCarrierLoss=yes
+"""
 _REPLACE_SOCKETS = "StreamLocalBindUnlink yes\n"
 """For sshd: a forwarded socket replaces one that an earlier connection left."""
 
@@ -131,16 +142,4 @@ def _write_credentials(folder: Path, node: NodeSpec, authority: Authority) -> No
 
 def network(name: str, *settings: str) -> str:
     """Return systemd-networkd settings of an interface that stays configured without a carrier."""
-    lines = [
-        "[Match]",
-        f"Name={name}",
-        "",
-        "[Network]",
-        *settings,
-        "LinkLocalAddressing=no",
-        "IPv6AcceptRA=no",
-        "ConfigureWithoutCarrier=yes",
-        "IgnoreCarrierLoss=yes",
-        "",
-    ]
-    return "\n".join(lines)
+    return _NETWORK.format(name=name, settings="\n".join(settings))

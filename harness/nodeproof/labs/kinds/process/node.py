@@ -12,6 +12,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from nodeproof.artifacts.components import HOLLOW
@@ -29,7 +30,6 @@ from nodeproof.labs.base.spec import DEFAULT_SHAPE, SSH_PORT, NodeSpec
 from nodeproof.labs.kinds.process import seed
 from nodeproof.labs.kinds.process.seed import INSIDE, PROGRAMS, ServiceManager, Unit
 from nodeproof.machines.machine import CommandResult, MachineError
-from nodeproof.model.problem import Problem
 from nodeproof.waiting import retry_on, wait_until, wait_until_empty
 
 _SPAWN_TIMEOUT_S = 20.0
@@ -38,6 +38,17 @@ until [ -e {INSIDE}/kubelet.json ]; do sleep 0.02; done
 exec "$0" "$@" $(sed -n 's/^KUBELET_FLAGS=//p' /etc/default/kubelet)
 """
 """A booting node sees its own files some milliseconds after its start."""
+# Without its own kmsg, an OOM kill on the host would become an event of every node.
+_FIRST_PROCESS = """
+set -e
+hostname {name}
+mount --bind {home}/kmsg /dev/kmsg
+mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id
+mount --bind {home}/etc /etc
+until [ -e {home}/network-up ]; do sleep 0.02; done
+mount --rbind {home}/run /run
+exec {sshd}
+"""
 _SSHD_TIMEOUT_S = 20.0
 _REMOVE_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 10.0
@@ -74,17 +85,23 @@ class ProcessNodes(Nodes):
         node = self.get(name)
         if node.pid is not None:
             raise self._problem(f"node {name} is on already", "power it off first")
-        _overwrite(self._home(name) / "boot_id", f"{uuid.uuid4()}\n")
+        # The same length as before: a node must boot even if the lab's memory is full.
+        with os.fdopen(os.open(self._home(name) / "boot_id", os.O_WRONLY | os.O_CREAT, 0o644), "w") as out:
+            out.write(f"{uuid.uuid4()}\n")
         child = self._processes.start(f"node-{name}", self._first_process(node.spec), node=name)
         try:
-            pid = _child_of(child.pid, name, self._lab.lab)
-            network.connect_node(node.spec, pid)
+            # `unshare --fork` creates the node's first process.
+            pids = wait_until(lambda: children_of(child.pid), _SPAWN_TIMEOUT_S, 0.01)
+            if not pids:
+                message = f"node {name} has no first process after {_SPAWN_TIMEOUT_S:g} s"
+                raise self._problem(message, f"see node-{name}.log")
+            network.connect_node(node.spec, pids[0])
             network.set_links(node.spec, self._unplugged_networks(name), "down")
         except BaseException:
             self._end(node.spec)
             raise
         (self._home(name) / "network-up").touch()
-        self._pids[name] = pid
+        self._pids[name] = pids[0]
         self._events.write("machine", node=name, step="booted")
 
     def start_kubelet(self, name: str) -> None:
@@ -124,7 +141,12 @@ class ProcessNodes(Nodes):
         """Set the links down, as the kernel would still answer, and stop all processes. Raises Problem."""
         pid = self._pid(name)
         network.set_links(self.get(name).spec, network.BRIDGES, "down")
-        _freeze(pid, self._outer_processes(name))
+        # The outer processes first: nsenter stops itself once its child has stopped, and would miss a SIGCONT
+        # that arrives before that.
+        _signal(self._outer_processes(name), signal.SIGSTOP)
+        if wait_until_empty(lambda: _stop_running(pid), timeout_s=_STOP_TIMEOUT_S, period_s=0.01):
+            message = f"processes of {name} still run {_STOP_TIMEOUT_S:g} s after SIGSTOP"
+            raise self._problem(message, "power the node off and on")
         self._events.write("machine", node=name, step="frozen")
 
     def reset(self, name: str) -> None:
@@ -141,7 +163,8 @@ class ProcessNodes(Nodes):
         node = self.get(name)
         if node.pid is None:
             return
-        _thaw(node.pid, self._outer_processes(name))
+        _signal(_namespace_pids(node.pid), signal.SIGCONT)
+        _signal(self._outer_processes(name), signal.SIGCONT)
         network.set_links(node.spec, set(network.BRIDGES) - self._unplugged_networks(name), "up")
         self._events.write("machine", node=name, step="thawed")
         if name in self._without_kubelet:
@@ -183,10 +206,9 @@ class ProcessNodes(Nodes):
         node = self.get(name)
         if node.pid is None:
             return
+        connect = partial(socket.create_connection, (node.spec.control_address, SSH_PORT), timeout=1.0)
         try:
-            retry_on(
-                lambda: _touch(node.spec.control_address), OSError, timeout_s=_SSHD_TIMEOUT_S, period_s=0.02
-            )
+            retry_on(connect, OSError, timeout_s=_SSHD_TIMEOUT_S, period_s=0.02).close()
         except OSError as error:
             message = f"no sshd on {name} after {_SSHD_TIMEOUT_S:g} s: {error}"
             raise self._problem(message, f"see node-{name}.log") from error
@@ -222,10 +244,10 @@ class ProcessNodes(Nodes):
         return Unit(start_it, stop_it, is_active)
 
     def _pid(self, name: str) -> int:
-        node = self.get(name)
-        if node.pid is None:
+        pid = self.get(name).pid
+        if pid is None:
             raise self._problem(f"node {name} is off", "power it on first")
-        return node.pid
+        return pid
 
     def _outer_processes(self, name: str) -> list[int]:
         """Return the processes that run the node's from outside of its namespaces."""
@@ -256,19 +278,8 @@ class ProcessNodes(Nodes):
     def _first_process(self, spec: NodeSpec) -> list[str]:
         """Return the command that mounts the seed in new namespaces and runs sshd as first process."""
         home = shlex.quote(str(self._home(spec.name)))
-        script = "\n".join(
-            [
-                "set -e",
-                f"hostname {spec.name}",
-                # Otherwise an OOM kill on the host would become an event of every node.
-                f"mount --bind {home}/kmsg /dev/kmsg",
-                f"mount --bind {home}/boot_id /proc/sys/kernel/random/boot_id",
-                f"mount --bind {home}/etc /etc",
-                f"until [ -e {home}/network-up ]; do sleep 0.02; done",
-                f"mount --rbind {home}/run /run",
-                f"exec {shlex.quote(self._lab.sshd)} -D -e -f {INSIDE}/sshd_config",
-            ]
-        )
+        sshd = f"{shlex.quote(self._lab.sshd)} -D -e -f {INSIDE}/sshd_config"
+        script = _FIRST_PROCESS.format(name=spec.name, home=home, sshd=sshd)
         namespaces = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["unshare", *namespaces, "--", "bash", "-c", script]
 
@@ -306,49 +317,6 @@ def _sees_its_files(pid: int) -> bool:
 def _components_of(name: str) -> tuple[str, ...]:
     """Return the components that run a node or run in it."""
     return (f"node-{name}", f"kubelet-{name}", f"kube-proxy-{name}")
-
-
-def _overwrite(path: Path, text: str) -> None:
-    """Overwrite a file with text of the same length: a node must boot even if the lab's memory is full."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), "w") as out:
-        out.write(text)
-
-
-def _touch(address: str) -> None:
-    socket.create_connection((address, SSH_PORT), timeout=1.0).close()
-
-
-def _child_of(parent: int, node: str, lab: str) -> int:
-    """Return the process of a node that `unshare --fork` created. Raises Problem if it does not appear."""
-    pids = wait_until(lambda: children_of(parent), _SPAWN_TIMEOUT_S, 0.01)
-    if not pids:
-        message = f"node {node} has no first process after {_SPAWN_TIMEOUT_S:g} s"
-        raise Problem(message, f"lab {lab}", f"see node-{node}.log")
-    return pids[0]
-
-
-def _freeze(first: int, outer: Sequence[int]) -> None:
-    """Stop the `outer` processes of a node, and then the PID namespace of its process `first`.
-
-    The outer ones started the node's processes from outside. They have to be stopped first: nsenter stops
-    itself once its child has stopped, and would miss a SIGCONT that arrives before that.
-
-    Raises:
-        Problem: a process still runs after 10 s.
-    """
-    _signal(outer, signal.SIGSTOP)
-    if wait_until_empty(lambda: _stop_running(first), timeout_s=_STOP_TIMEOUT_S, period_s=0.01):
-        raise Problem(
-            f"processes still run {_STOP_TIMEOUT_S:g} s after SIGSTOP",
-            f"node whose first process is {first}",
-            "power the node off and on",
-        )
-
-
-def _thaw(first: int, outer: Sequence[int]) -> None:
-    """Continue the PID namespace of process `first`, and then the `outer` processes of the node."""
-    _signal(_namespace_pids(first), signal.SIGCONT)
-    _signal(outer, signal.SIGCONT)
 
 
 def _stop_running(first: int) -> list[int]:

@@ -125,6 +125,19 @@ _PATH = f"{PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers")
 _PARTS_OF_SSHD = {"SshdSessionPath": "sshd-session", "SshdAuthPath": "sshd-auth"}
 """The helper programs of sshd since 9.8 and 10.0 (sshd_config(5)), in the folder of their package."""
+_SSHD_CONFIG = f"""\
+HostKey {INSIDE}/ssh_host_key
+AuthorizedKeysFile {INSIDE}/authorized_keys
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+UseDNS no
+StrictModes no
+PidFile none
+MaxSessions 64
+SetEnv TMPDIR={INSIDE}/scratch PATH={_PATH}
+"""
 _PROXY_USER = "system:kube-proxy"
 """The user whom the API server's default roles let read what kube-proxy needs (system:node-proxier)."""
 _PROXY_FILE = "kube-proxy"
@@ -181,13 +194,8 @@ def _write_kubelet(
     inside: Path, lab: LabSpec, spec: NodeSpec, authority: Authority, settings: Mapping[str, Json]
 ) -> None:
     authority.write_bundle(inside)
-    authority.issue(
-        "kubelet",
-        f"system:node:{spec.node_name}",
-        "system:nodes",
-        [spec.node_name, spec.data_address],
-        inside,
-    )
+    hosts = [spec.node_name, spec.data_address]
+    authority.issue("kubelet", f"system:node:{spec.node_name}", "system:nodes", hosts, inside)
     pair, bundle = pair_in(INSIDE, "kubelet"), INSIDE / "ca.crt"
     (inside / "kubeconfig").write_text(kubeconfig(pair, bundle, spec.node_name))
     folders = {
@@ -212,25 +220,10 @@ def _passwd(host: str) -> str:
 
 def _sshd_config(spec: NodeSpec, sshd: Path) -> str:
     helpers = sshd.parents[1] / "lib" / "openssh"
-    parts = [f"{name} {helpers / file}" for name, file in _PARTS_OF_SSHD.items() if (helpers / file).exists()]
-    return "\n".join(
-        [
-            *parts,
-            f"ListenAddress {spec.control_address}:{SSH_PORT}",
-            f"HostKey {INSIDE}/ssh_host_key",
-            f"AuthorizedKeysFile {INSIDE}/authorized_keys",
-            "PermitRootLogin prohibit-password",
-            "PasswordAuthentication no",
-            "KbdInteractiveAuthentication no",
-            "UsePAM no",
-            "UseDNS no",
-            "StrictModes no",
-            "PidFile none",
-            "MaxSessions 64",
-            f"SetEnv TMPDIR={INSIDE}/scratch PATH={_PATH}",
-            "",
-        ]
-    )
+    parts = [
+        f"{name} {helpers / file}\n" for name, file in _PARTS_OF_SSHD.items() if (helpers / file).exists()
+    ]
+    return f"{''.join(parts)}ListenAddress {spec.control_address}:{SSH_PORT}\n{_SSHD_CONFIG}"
 
 
 def kube_proxy_command(lab: LabSpec, spec: NodeSpec, inside: Path, authority: Authority) -> list[str]:

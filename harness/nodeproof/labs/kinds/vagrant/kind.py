@@ -8,21 +8,13 @@ from dataclasses import replace
 from nodeproof import hints
 from nodeproof.artifacts.components import Components
 from nodeproof.hints import hint_for, repository_root
-from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.kinds.libvirt import kind as libvirt
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
 from nodeproof.labs.kinds.vagrant.nodes import VagrantNodes
 from nodeproof.model.problem import Problem
 from nodeproof.root import check_tools
 
 TOOLS = ("dnsmasq", "iptables", "vagrant")
 """Programs that libvirt runs for Vagrant's plugin, besides those of every lab of virtual machines."""
-
-
-def _make_nodes(environment: NodeEnvironment) -> Nodes:
-    return VagrantNodes(
-        environment, Hypervisor(environment.lab.dir, environment.memory, environment.processes)
-    )
 
 
 def _vagrantfile() -> str:
@@ -45,7 +37,7 @@ VAGRANT = replace(
     name="vagrant",
     # Vagrant configures only memory and CPUs of a machine, no NUMA nodes or kernel arguments.
     features=libvirt.LIBVIRT.features - {"shapes"},
-    make_nodes=_make_nodes,
+    make_nodes=VagrantNodes,
     # Its Vagrantfile has one image for all machines.
     has_node_versions=False,
     # No snapshots: each machine boots, and `vagrant up` may need a second try.

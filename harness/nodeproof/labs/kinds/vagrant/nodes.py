@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +21,10 @@ from nodeproof import disk, proc
 from nodeproof.labs.base.mounts import logs_in, run_mount
 from nodeproof.labs.base.network import BRIDGES, ip_batch
 from nodeproof.labs.base.nodes import NodeEnvironment
-from nodeproof.labs.base.spec import LabSpec, NodeSpec
+from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.kinds.libvirt import box, seed
 from nodeproof.labs.kinds.libvirt.domain_xml import card_xml, leased_network_xml, mac, network_xml, tag_xml
-from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests
-from nodeproof.labs.kinds.libvirt.hypervisor import Hypervisor
+from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests, make_overlay
 from nodeproof.model.pattern import Json
 
 UP_TIMEOUT_S = 240.0
@@ -34,7 +34,6 @@ waits up to twice this time, a power-on once.
 _TIMEOUT_S = 120.0
 _PLUGINS = Path("/usr/share/vagrant-plugins")
 """Debian's list of plugins, which its Vagrant rewrites when root starts it for the first time."""
-_DISK_TIMEOUT_S = 30.0
 _VERSION = "0"
 """The version that Vagrant assumes for a box without one."""
 
@@ -42,20 +41,19 @@ _VERSION = "0"
 class Vagrant:
     """Runs Vagrant commands, whose output goes to a log. Every verb raises CommandFailed.
 
-    `folder` belongs to the lab, `project` contains the Vagrantfile, and `box` the files that it reads.
+    `folder` belongs to the lab, and `project` contains the Vagrantfile, which reads the folder's `box`.
     """
 
-    def __init__(self, folder: Path, project: Path, box: Path, log: Path) -> None:
+    def __init__(self, folder: Path, project: Path, log: Path) -> None:
         self.home = folder / "home"
-        self._machines = folder / "machines"
+        self._folder = folder
         self._project = project
-        self._box = box
         self._log = log
 
     def prepare(self) -> None:
         """Give Vagrant a private copy of the plugin list that it rewrites. Raises CommandFailed, OSError."""
         if _PLUGINS.is_dir():
-            own = shutil.copytree(_PLUGINS, self.home.parent / "plugins")
+            own = shutil.copytree(_PLUGINS, self._folder / "plugins")
             run_mount("--bind", str(own), str(_PLUGINS))
 
     def up(self, names: Sequence[str]) -> None:
@@ -83,10 +81,11 @@ class Vagrant:
 
     def addresses(self, names: Sequence[str]) -> Mapping[str, str]:
         """Return the addresses at which Vagrant reaches running machines, by name."""
-        return read_ssh_config("\n".join(self._run("ssh-config", *names)))
+        config = "\n".join(self._run("ssh-config", *names))
+        return dict(re.findall(r"^Host (\S+)\n(?:.*\n)*?\s*HostName \"?([^\s\"]+)", config, re.MULTILINE))
 
     def _id_file(self, name: str) -> Path:
-        return self._machines / "machines" / name / "libvirt" / "id"
+        return self._folder / "machines" / "machines" / name / "libvirt" / "id"
 
     def _run(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> list[str]:
         lines: list[str] = []
@@ -95,10 +94,10 @@ class Vagrant:
             "HOME": str(self.home),
             "VAGRANT_HOME": str(self.home),
             "VAGRANT_CWD": str(self._project),
-            "VAGRANT_DOTFILE_PATH": str(self._machines),
+            "VAGRANT_DOTFILE_PATH": str(self._folder / "machines"),
             "VAGRANT_CHECKPOINT_DISABLE": "1",
             "VAGRANT_NO_COLOR": "1",
-            "NODEPROOF_BOX": str(self._box),
+            "NODEPROOF_BOX": str(self._folder / "box"),
         }
         with self._log.open("a") as log:
             print(f"$ vagrant {' '.join(arguments)}", file=log, flush=True)
@@ -111,68 +110,6 @@ class Vagrant:
         return lines
 
 
-def read_ssh_config(text: str) -> Mapping[str, str]:
-    """Return the addresses in the output of `vagrant ssh-config`, by machine name."""
-    addresses: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        key, _blank, value = line.strip().partition(" ")
-        name = value if key == "Host" else name
-        if key == "HostName" and name:
-            addresses[name] = value.strip('"')
-    return addresses
-
-
-class Settings:
-    """The folder that the Vagrantfile calls the box, and Vagrant's installed boxes below `home`."""
-
-    def __init__(self, folder: Path, home: Path, lab: LabSpec) -> None:
-        self.folder = folder
-        self._home = home
-        self._lab = lab
-        self._disk = Path(lab.guest["disk"])
-
-    def install(self, pool: Path) -> None:
-        """Install the box for Vagrant and libvirt as a first `up` would, without a copy of the image.
-
-        Raises CommandFailed, OSError.
-        """
-        name = box.box_name(self._disk)
-        installed = self._home / "boxes" / name / _VERSION / "libvirt"
-        installed.mkdir(parents=True)
-        (installed / "metadata.json").write_text(json.dumps(box.METADATA))
-        (installed / "box.img").symlink_to(self._disk)
-        # As vagrant-libvirt calls the volume of a box (action/handle_box_image.rb).
-        volume = pool / f"{name}_vagrant_box_image_{_VERSION}_{int(self._disk.stat().st_mtime)}_box.img"
-        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(self._disk), "-F", "qcow2", str(volume)]
-        proc.run(argv, timeout_s=_DISK_TIMEOUT_S)
-        self.folder.mkdir()
-        for role, file in (("kernel", "vmlinuz"), ("initrd", "initrd.img")):
-            (self.folder / file).symlink_to(self._lab.guest[role])
-        shutil.copy(self._lab.dir / "pki" / "ssh", self.folder / "ssh")
-        (self.folder / "ssh").chmod(0o600)
-
-    def write(self, nodes: Sequence[Mapping[str, Json]], *, kvm: bool) -> None:
-        """Write the list of machines for the next Vagrant command. Raises OSError."""
-        settings = {
-            **box.settings(self._disk, self._lab.guest["arguments"], kvm, nodes),
-            "lab": {"pool": self._lab.lab, "control": "control", "data": "data"},
-        }
-        disk.replace(self.folder / box.SETTINGS, f"{json.dumps(settings, indent=2)}\n".encode())
-
-    def node(self, spec: NodeSpec, seed: Path, host_key: str, console: Path) -> Mapping[str, Json]:
-        """Write a node's known_hosts and ssh_config; return its entry in the Vagrantfile's settings."""
-        home = self.folder / spec.name
-        home.mkdir(exist_ok=True)
-        return {
-            **box.write_host(home, home, spec, host_key),
-            "memory_mib": spec.shape.memory_mib or MEMORY_MIB,
-            "cpus": spec.shape.cpus,
-            "seed": str(seed),
-            "console": str(console),
-        }
-
-
 _SLOTS = 100
 """How many slots get an address lease on `control`."""
 _PERMANENT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
@@ -182,13 +119,13 @@ _PERMANENT_LEASE = ("DHCP=ipv4", "KeepConfiguration=dhcp")
 class VagrantNodes(Guests):
     """All nodes of one lab; Vagrant creates its first machines all at once."""
 
-    def __init__(self, environment: NodeEnvironment, hypervisor: Hypervisor) -> None:
-        super().__init__(environment, hypervisor)
+    def __init__(self, environment: NodeEnvironment) -> None:
+        super().__init__(environment)
         folder = environment.memory / "vagrant"
         folder.mkdir()
         project = Path(environment.lab.guest["vagrantfile"])
-        self._vagrant = Vagrant(folder, project, folder / "box", logs_in(environment.memory) / "vagrant.log")
-        self._vagrantfile_settings = Settings(folder / "box", self._vagrant.home, environment.lab)
+        self._vagrant = Vagrant(folder, project, logs_in(environment.memory) / "vagrant.log")
+        self._box = folder / "box"
         self._entries: dict[str, Mapping[str, Json]] = {}
         self._initial = {node.name for node in environment.lab.nodes}
         self._queued: list[str] = []
@@ -203,12 +140,33 @@ class VagrantNodes(Guests):
         ip_batch(["link delete control"])
         super().prepare()
         self._vagrant.prepare()
-        self._vagrantfile_settings.install(self._hypervisor.disks)
+        self._install_box()
         self._hypervisor.refresh_volumes()
+
+    def _install_box(self) -> None:
+        """Install the box for Vagrant and libvirt as a first `up` would, without a copy of the image.
+
+        Raises CommandFailed, OSError.
+        """
+        image = Path(self._lab.guest["disk"])
+        name = box.box_name(image)
+        installed = self._vagrant.home / "boxes" / name / _VERSION / "libvirt"
+        installed.mkdir(parents=True)
+        (installed / "metadata.json").write_text(json.dumps(box.METADATA))
+        (installed / "box.img").symlink_to(image)
+        # As vagrant-libvirt calls the volume of a box (action/handle_box_image.rb).
+        volume = f"{name}_vagrant_box_image_{_VERSION}_{int(image.stat().st_mtime)}_box.img"
+        make_overlay(image, self._hypervisor.disks / volume)
+        self._box.mkdir()
+        for role, file in (("kernel", "vmlinuz"), ("initrd", "initrd.img")):
+            (self._box / file).symlink_to(self._lab.guest[role])
+        shutil.copy(self._lab.dir / "pki" / "ssh", self._box / "ssh")
+        (self._box / "ssh").chmod(0o600)
 
     def power_on(self, name: str) -> None:
         """Start the virtual machine; if libvirt does not know it any more, create it again."""
-        if self._is_pending(name):
+        pending = self._pending.get(name)
+        if pending is not None and not pending.done():
             return
         if self._hypervisor.domains.uuid(name):
             super().power_on(name)
@@ -242,9 +200,15 @@ class VagrantNodes(Guests):
     def _make(self, spec: NodeSpec) -> None:
         """Register the machine; start to create all of the lab's first machines with the last of them."""
         host_key = (self._lab.dir / "pki" / f"{spec.name}.hostkey").read_text().strip()
-        entry = self._vagrantfile_settings.node(
-            spec, self._seed(spec.name), host_key, self._console_log(spec.name)
-        )
+        home = self._box / spec.name
+        home.mkdir(exist_ok=True)
+        entry = {
+            **box.write_host(home, home, spec, host_key),
+            "memory_mib": spec.shape.memory_mib or MEMORY_MIB,
+            "cpus": spec.shape.cpus,
+            "seed": str(self._seed(spec.name)),
+            "console": str(self._console_log(spec.name)),
+        }
         with self._lock:
             self._specs[spec.name] = spec
             self._entries[spec.name] = entry
@@ -253,10 +217,6 @@ class VagrantNodes(Guests):
                 return
             names, self._queued = self._queued, []
         self._begin(names)
-
-    def _is_pending(self, name: str) -> bool:
-        pending = self._pending.get(name)
-        return pending is not None and not pending.done()
 
     def _begin(self, names: Sequence[str]) -> None:
         self._initial = set()
@@ -301,7 +261,7 @@ class VagrantNodes(Guests):
         for name in names:
             if self._hypervisor.domains.uuid(name):
                 self.power_off(name)
-                self._hypervisor.domains.undefine(name)
+                self._hypervisor.domains.act("undefine", name)
             self._disk(name).unlink(missing_ok=True)
             self._vagrant.forget(name)
         self._hypervisor.refresh_volumes()
@@ -326,8 +286,15 @@ class VagrantNodes(Guests):
         return card_xml(self._hypervisor.domains.description(name), card, state)
 
     def _write_settings(self) -> None:
+        """Write the list of machines for the next Vagrant command. Raises OSError."""
         with self._lock:
-            self._vagrantfile_settings.write(list(self._entries.values()), kvm=self._hypervisor.kvm)
+            nodes = list(self._entries.values())
+        image, arguments = Path(self._lab.guest["disk"]), self._lab.guest["arguments"]
+        settings = {
+            **box.settings(image, arguments, self._hypervisor.kvm, nodes),
+            "lab": {"pool": self._lab.lab, "control": "control", "data": "data"},
+        }
+        disk.replace(self._box / box.SETTINGS, f"{json.dumps(settings, indent=2)}\n".encode())
 
     def _disk(self, name: str) -> Path:
         """Return the path of a machine's volume, as vagrant-libvirt names it."""
