@@ -100,7 +100,7 @@ def test_unprovable_claim_of_another_setup_is_no_loss(
     tmp_path: Path, facts: RunFacts, before: Verdict
 ) -> None:
     compared = changes(tmp_path, [(A, TAINT, before)], [(A, TAINT, LACKS)], facts)
-    assert (ids(compared.changes), compared.regressions) == ([TAINT], ())
+    assert (ids(compared.changes), compared.regressions) == ([TAINT], [])
 
 
 def test_claim_unprovable_with_another_source_is_a_regression(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ def test_claim_unprovable_with_another_source_is_a_regression(tmp_path: Path) ->
 
 def test_claim_proven_by_another_scenario_is_no_regression(tmp_path: Path) -> None:
     compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, TAINT, LACKS), (B, TAINT, CONFORMS)])
-    assert compared.changes == ()
+    assert compared.changes == []
 
 
 def test_new_and_removed_claims_are_named(tmp_path: Path) -> None:
     compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, DEVIATES)], SELECTED)
     labels = {line.id: line.labels for line in compared.changes}
     assert labels == {TAINT: ("conforms", "absent"), DETECTION: ("absent", "deviates")}
-    assert compared.regressions == ()
+    assert compared.regressions == []
     text = comparison.changes_text(compared)
     assert f"only in A: 1\n  {TAINT}: conforms" in text
     assert f"only in B: 1\n  {DETECTION}: deviates" in text
@@ -143,18 +143,18 @@ def test_claim_lost_with_the_same_selection_regresses(tmp_path: Path, command: s
 @pytest.mark.parametrize("facts", [SELECTED, replace(FACTS, lab="l"), replace(FACTS, kubernetes_version=OLD)])
 def test_claim_absent_in_another_selection_or_setup_is_no_regression(tmp_path: Path, facts: RunFacts) -> None:
     compared = changes(tmp_path, [(A, TAINT, CONFORMS)], [(A, DETECTION, CONFORMS)], facts)
-    assert compared.regressions == ()
+    assert compared.regressions == []
     assert f"only in A: 1\n  {TAINT}: conforms" in comparison.changes_text(compared)
 
 
 def test_claim_absent_from_an_unknown_selection_is_no_regression(tmp_path: Path) -> None:
     facts = replace(FACTS, command="")
     before = tell(tmp_path / "a", [(A, TAINT, CONFORMS)], facts)
-    assert compare(before, tell(tmp_path / "b", [(A, DETECTION, CONFORMS)], facts)).regressions == ()
+    assert compare(before, tell(tmp_path / "b", [(A, DETECTION, CONFORMS)], facts)).regressions == []
 
 
 def test_claim_unproven_before_may_be_absent(tmp_path: Path) -> None:
-    assert changes(tmp_path, [(A, TAINT, GAP)], [(A, DETECTION, CONFORMS)]).regressions == ()
+    assert changes(tmp_path, [(A, TAINT, GAP)], [(A, DETECTION, CONFORMS)]).regressions == []
 
 
 @pytest.mark.parametrize("facts", [None, replace(FACTS, exit_reason="no memory"), replace(FACTS, ended="")])
@@ -226,7 +226,7 @@ def test_single_measurement_is_no_distribution(tmp_path: Path) -> None:
 
 def test_unproven_claim_has_no_measurement(tmp_path: Path) -> None:
     before = [(A, DETECTION, replace(GAP, measured=CONFORMS.measured))]
-    assert changes(tmp_path, before, [(A, DETECTION, CONFORMS)]).times == ()
+    assert changes(tmp_path, before, [(A, DETECTION, CONFORMS)]).times == []
 
 
 def test_changed_default_and_setting_are_reported(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_torn_configuration_is_ignored(tmp_path: Path) -> None:
     run = tell(tmp_path / "a", [(A, TAINT, CONFORMS)])
     for path in run.glob("scenarios/*/configuration.json"):
         path.write_text("{")
-    assert compare(run, run).settings == ()
+    assert compare(run, run).settings == []
 
 
 @pytest.fixture
