@@ -84,7 +84,7 @@ def read_text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def explained(what: str, where: Path, next_step: str) -> Iterator[None]:
+def explained(what: str, where: Path | str, next_step: str) -> Iterator[None]:
     """Raise an OSError of the context as a Problem."""
     try:
         yield
