@@ -177,9 +177,10 @@ def last_results(folder: Path) -> Mapping[str, tuple[Path, Json]]:
 
 def _nodeids(result: Json) -> list[str]:
     """Return the node ids of a result; without a label, as earlier versions wrote it, by the test's name."""
-    module = str(result.get("fullName")).partition("#")[0].replace(".", "/")
-    nodeids = [label["value"] for label in result["labels"] if label["name"] == SCENARIO]
-    return nodeids or [f"{module}.py::{result['name']}"]
+    if nodeids := [label["value"] for label in result["labels"] if label["name"] == SCENARIO]:
+        return nodeids
+    module = str(result["fullName"]).partition("#")[0].replace(".", "/")
+    return [f"{module}.py::{result['name']}"]
 
 
 def addresses(run: Path) -> Mapping[str, str]:

@@ -73,6 +73,60 @@ class Line:
 
 
 @dataclass(frozen=True)
+class TimeChange:
+    """A claim's times in both runs, and the settings of the claim that differ, in words."""
+
+    claim: Line
+    before: Times
+    after: Times
+    causes: tuple[str, ...] = ()
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether each run measured several times and no time is in both ranges."""
+        several = min(len(self.before), len(self.after)) > 1
+        return several and (self.before[-1] < self.after[0] or self.after[-1] < self.before[0])
+
+    @property
+    def line(self) -> str:
+        """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
+        subject, claim = on_terminal(self.claim.id), self.claim.entry.claim
+        if claim:
+            subject = f"{on_terminal(claim.statement, _STATEMENT).rstrip('.')} ({subject})"
+        medians = f"{_seconds(median(self.before))} s -> {_seconds(median(self.after))} s"
+        return "; ".join([f"{subject}: {medians}", *self.causes])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that a claim depends on; `share` is the part of it that counts."""
+
+    key: Key
+    name: str
+    unit: str
+    share: float = 1.0
+    constant: Constant | None = None
+
+    @classmethod
+    def of(cls, constant: Constant) -> Setting:
+        """Return the setting that a constant of the catalogue is the default of."""
+        return cls((constant.component, constant.reported), constant.name, constant.unit, constant=constant)
+
+    def in_words(self, value: float | str) -> str:
+        """Return a value with its unit."""
+        return f"{value:g} {self.unit}".strip() if isinstance(value, float) else on_terminal(value)
+
+    def default(self, version: str) -> tuple[float, str] | None:
+        """Return the default in a version, and the versions that have it, if the catalogue knows it."""
+        values = self.constant.values if self.constant else ()
+        with contextlib.suppress(ValueError):
+            return next(
+                ((value, versions) for versions, value in values if includes(versions, version)), None
+            )
+        return None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The claims that at least one run has, under the headings of the page."""
 
@@ -214,6 +268,53 @@ def _selection(run: Digest) -> str:
     return _CHOOSES_NONE.sub("", run.facts.command) if run.facts else ""
 
 
+def measured_times(entry: Entry | None) -> Times:
+    """Return the values in seconds of the rows that prove something."""
+    rows = entry.rows if entry else ()
+    measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
+    seconds = (value["value"] for value in measured if value["unit"] == "s")
+    return tuple(sorted(float(value) for value in seconds if isinstance(value, int | float)))
+
+
+def _read_reported(run: Digest, keys: Iterable[Key]) -> Reported:
+    """Read every scenario's configuration; one that cannot be read reports nothing."""
+    by_scenario = {}
+    for folder in rundir.entries(run.run / "scenarios"):
+        with contextlib.suppress(Problem, KeyError, TypeError):
+            reported = rundir.read_json(folder / "configuration.json")["reported"]
+            values = {key: _reported_value(reported, *key) for key in keys}
+            by_scenario[folder.name] = {key: value for key, value in values.items() if value}
+    return by_scenario
+
+
+def _most_common(reported: Reported, key: Key, folders: Iterable[str] | None = None) -> str:
+    """Return the most common value in these scenarios (default: all), or an empty text."""
+    names = reported if folders is None else folders
+    values = Counter(reported[name][key] for name in names if key in reported.get(name, {}))
+    return values.most_common(1)[0][0] if values else ""
+
+
+def _value_of(setting: Setting, entry: Entry, reported: Reported) -> float | str | None:
+    """Return the value in the claim's scenarios, or None if no component reported it."""
+    value = _most_common(reported, setting.key, [rundir.slug(row["scenario"]) for row in entry.rows])
+    if not value:
+        return None
+    for number in (duration_s, float):
+        try:
+            return setting.share * number(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _reported_value(reported: Json, component: str, path: str) -> str:
+    try:
+        value = field_at(path, reported[component])
+    except (KeyError, TypeError):
+        return ""
+    return "" if value is None or isinstance(value, dict | list) else str(value)
+
+
 def matrix_text(comparison: Comparison) -> str:
     """Return the runs by number and a line for each claim; `*` marks claims on which runs differ."""
     parts = []
@@ -262,7 +363,7 @@ def _cell(entry: Entry | None) -> str:
 
 def changes_text(comparison: Comparison) -> str:
     """Return regressions, other changes, settings and times, and last the claims that only one run has."""
-    heads, missing = [], []
+    heads, missing = list[str](), list[str]()
     for letter, run in zip("AB", comparison.runs, strict=True):
         setup = ", ".join(run.setup)
         heads.append(f"{letter} {on_terminal(f'{run.name}: Kubernetes {setup}')}; {run.load}")
@@ -285,89 +386,6 @@ def changes_text(comparison: Comparison) -> str:
     return "\n".join(parts)
 
 
-def _describe(line: Line, comparison: Comparison) -> str:
-    """Return how a verdict changed, and why: a claim that the last run lacks is a regression here."""
-    head = f"  {on_terminal(line.id)}: {line.labels[0]} -> {line.labels[-1]}"
-    is_whole, after = comparison.runs[-1].is_whole, line.entries[-1]
-    absence = "no scenario of the run judged it" if is_whole else "the run is not whole"
-    reason = after.reason if after else absence
-    if line.labels[-1] == "conforms":
-        return head
-    return "\n".join([head, *wrapped(reason, LONG, first=6)])
-
-
-@dataclass(frozen=True)
-class TimeChange:
-    """A claim's times in both runs, and the settings of the claim that differ, in words."""
-
-    claim: Line
-    before: Times
-    after: Times
-    causes: tuple[str, ...] = ()
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether each run measured several times and no time is in both ranges."""
-        several = min(len(self.before), len(self.after)) > 1
-        return several and (self.before[-1] < self.after[0] or self.after[-1] < self.before[0])
-
-    @property
-    def line(self) -> str:
-        """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
-        subject, claim = on_terminal(self.claim.id), self.claim.entry.claim
-        if claim:
-            subject = f"{on_terminal(claim.statement, _STATEMENT).rstrip('.')} ({subject})"
-        medians = f"{_seconds(median(self.before))} s -> {_seconds(median(self.after))} s"
-        return "; ".join([f"{subject}: {medians}", *self.causes])
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting that a claim depends on; `share` is the part of it that counts."""
-
-    key: Key
-    name: str
-    unit: str
-    share: float = 1.0
-    constant: Constant | None = None
-
-    @classmethod
-    def of(cls, constant: Constant) -> Setting:
-        """Return the setting that a constant of the catalogue is the default of."""
-        return cls((constant.component, constant.reported), constant.name, constant.unit, constant=constant)
-
-    def in_words(self, value: float | str) -> str:
-        """Return a value with its unit."""
-        return f"{value:g} {self.unit}".strip() if isinstance(value, float) else on_terminal(value)
-
-    def default(self, version: str) -> tuple[float, str] | None:
-        """Return the default in a version, and the versions that have it, if the catalogue knows it."""
-        values = self.constant.values if self.constant else ()
-        with contextlib.suppress(ValueError):
-            return next(
-                ((value, versions) for versions, value in values if includes(versions, version)), None
-            )
-        return None
-
-
-def _read_reported(run: Digest, keys: Iterable[Key]) -> Reported:
-    """Read every scenario's configuration; one that cannot be read reports nothing."""
-    by_scenario = {}
-    for folder in rundir.entries(run.run / "scenarios"):
-        with contextlib.suppress(Problem, KeyError, TypeError):
-            reported = rundir.read_json(folder / "configuration.json")["reported"]
-            values = {key: _reported_value(reported, *key) for key in keys}
-            by_scenario[folder.name] = {key: value for key, value in values.items() if value}
-    return by_scenario
-
-
-def _most_common(reported: Reported, key: Key, folders: Iterable[str] | None = None) -> str:
-    """Return the most common value in these scenarios (default: all), or an empty text."""
-    names = reported if folders is None else folders
-    values = Counter(reported[name][key] for name in names if key in reported.get(name, {}))
-    return values.most_common(1)[0][0] if values else ""
-
-
 def _times_text(times: Iterable[TimeChange]) -> Iterator[str]:
     """Yield first the times without common values, then those that a setting may have moved."""
     for change in sorted(times, key=lambda change: (not change.is_apart, not change.causes)):
@@ -382,39 +400,21 @@ def _range(times: Times) -> str:
     return f"{_seconds(times[0])} to {_seconds(times[-1])} s, n={len(times)}"
 
 
-def measured_times(entry: Entry | None) -> Times:
-    """Return the values in seconds of the rows that prove something."""
-    rows = entry.rows if entry else ()
-    measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
-    seconds = (value["value"] for value in measured if value["unit"] == "s")
-    return tuple(sorted(float(value) for value in seconds if isinstance(value, int | float)))
-
-
-def _value_of(setting: Setting, entry: Entry, reported: Reported) -> float | str | None:
-    """Return the value in the claim's scenarios, or None if no component reported it."""
-    value = _most_common(reported, setting.key, [rundir.slug(row["scenario"]) for row in entry.rows])
-    if not value:
-        return None
-    for number in (duration_s, float):
-        try:
-            return setting.share * number(value)
-        except ValueError:
-            continue
-    return value
-
-
-def _reported_value(reported: Json, component: str, path: str) -> str:
-    try:
-        value = field_at(path, reported[component])
-    except (KeyError, TypeError):
-        return ""
-    return "" if value is None or isinstance(value, dict | list) else str(value)
-
-
 def _seconds(time_s: float) -> str:
     """Return as many digits as a reader can use: `41.2`, `2.04`, `0.006`."""
     digits = 1 if abs(time_s) >= 10 else 2 if abs(time_s) >= 1 else 3
     return f"{time_s:.{digits}f}"
+
+
+def _describe(line: Line, comparison: Comparison) -> str:
+    """Return how a verdict changed, and why: a claim that the last run lacks is a regression here."""
+    head = f"  {on_terminal(line.id)}: {line.labels[0]} -> {line.labels[-1]}"
+    is_whole, after = comparison.runs[-1].is_whole, line.entries[-1]
+    absence = "no scenario of the run judged it" if is_whole else "the run is not whole"
+    reason = after.reason if after else absence
+    if line.labels[-1] == "conforms":
+        return head
+    return "\n".join([head, *wrapped(reason, LONG, first=6)])
 
 
 def versions_markdown(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@
 <folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, which shows scenarios
                                           without a verdict, and recheck.json of a rechecked run
 <folder>/<run>/site/                      the page, written again, and Allure's page if this user's nodeproof
-                                          built it (`files.seal`)
+                                          built it (`rundir.seal`)
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
 A rechecked run, in its RUN/recheck, is RUN-recheck here.
