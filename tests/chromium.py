@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +28,13 @@ _OPTIONS = (
 )
 _FORGETS = "try { localStorage.clear(); sessionStorage.clear(); } catch {}"
 _LOADED = "Page.loadEventFired"
+_WITHOUT_TRANSITIONS = """document.head.append(Object.assign(document.createElement("style"),
+  {textContent: "*, ::before, ::after {transition: none !important}"}))"""
+_DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => true)"
+_OUTCOME = """axe.run(document, {resultTypes: ["violations"]}).then(outcome => ({
+  violations: outcome.violations.map(violation => [violation.id, violation.nodes.map(node => node.html)]),
+  passes: outcome.passes.length,
+}))"""
 
 
 @dataclass
@@ -134,6 +141,23 @@ def _wrong(event: Json) -> str:
     if method == "Log.entryAdded" and params["entry"]["level"] == "error":
         return f"log: {params['entry']['text']} {params['entry'].get('url', '')}"
     return ""
+
+
+def violations(browser: Page, page: Path, axe: str) -> list[Json]:
+    """Return what axe-core finds in a page, or its width where it does not fit, at each width and scheme."""
+    browser.open(page.as_uri())
+    browser.run(axe)
+    browser.run(_WITHOUT_TRANSITIONS)
+    found: list[Json] = []
+    for width, dark in product((1280, 400), (False, True)):
+        browser.show(width, dark=dark)
+        browser.run(_DRAWN)
+        outcome = browser.run(_OUTCOME)
+        assert outcome["passes"] > 10
+        found += [(width, dark, *violation) for violation in outcome["violations"]]
+        if (needed := browser.run("document.documentElement.scrollWidth")) > width:
+            found.append((width, dark, f"needs {needed} px"))
+    return found
 
 
 @contextlib.contextmanager

@@ -42,18 +42,21 @@ def freeze(scenario: Path, name: str) -> None:
     (target / f"{HISTORY}.gz").write_bytes(gzip.compress((scenario / HISTORY).read_bytes(), 9, mtime=0))
 
 
+def restore(frozen: Path, folder: Path) -> rundir.Scenario:
+    """Restore a scenario as the folder of a run."""
+    folder.mkdir(parents=True)
+    for file in (CONFIGURATION, JUDGMENTS):
+        shutil.copy(frozen / file, folder)
+    shutil.copy(RUNS / FIELDS, folder.parents[1])
+    (folder / HISTORY).write_bytes(gzip.decompress((frozen / f"{HISTORY}.gz").read_bytes()))
+    return rundir.read_scenario(folder)
+
+
 @contextmanager
 def thawed(frozen: Path) -> Iterator[rundir.Scenario]:
-    """Restore the scenario as a run has it."""
+    """Restore a scenario in a run that ends with the context."""
     with TemporaryDirectory(prefix="nodeproof-") as run:
-        folder = Path(run, "scenarios", frozen.name)
-        folder.mkdir(parents=True)
-        for file in (CONFIGURATION, JUDGMENTS):
-            shutil.copy(frozen / file, folder / file)
-        shutil.copy(RUNS / FIELDS, run)
-        (folder / HISTORY).write_bytes(gzip.decompress((frozen / f"{HISTORY}.gz").read_bytes()))
-        (scenario,) = rundir.read_scenarios(Path(run))
-        yield scenario
+        yield restore(frozen, Path(run, "scenarios", frozen.name))
 
 
 def thawed_run(name: str, into: Path) -> Path:

@@ -76,7 +76,7 @@ def test_run_leaves_no_secret_in_any_file(
 ) -> None:
     lab.prepare()
     planted = {"token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
-    secrets = {**_keys(lab), **_certificates(lab), **planted}
+    secrets = {**_keys_and_certificates(lab), **planted}
     untold = {name: uuid.uuid4().hex for name in (*VARIABLES, "Secret")}
     for name in VARIABLES:
         monkeypatch.setenv(name, untold[name])
@@ -122,23 +122,18 @@ def test_run_leaves_no_secret_in_any_file(
         assert any("[redacted " in path.read_text() for path in (run / "allure-results").glob(f"*-{kind}"))
 
 
-def _keys(lab: LabHandle) -> Mapping[str, str]:
-    """Return the private keys of a lab."""
-    keys = [*(lab.dir / "pki").glob("*.key"), lab.dir / "pki" / "ssh"]
-    assert len(keys) > 3
-    return {path.name: path.read_text() for path in keys}
-
-
-def _certificates(lab: LabHandle) -> Mapping[str, str]:
-    """Return the certificates of a lab, for which a report has no use.
+def _keys_and_certificates(lab: LabHandle) -> Mapping[str, str]:
+    """Return the private keys of a lab, and its certificates, for which a report has no use.
 
     All that is in one is public: names, times and a public key, shown to every client. Its private key is
     beside it, under the same name. Where a certificate is (a kubeconfig, a Secret), its key is, too: both are
     redacted as a whole.
     """
-    certificates = list((lab.dir / "pki").glob("*.crt"))
+    pki = lab.dir / "pki"
+    certificates, keys = [*pki.glob("*.crt")], [*pki.glob("*.key"), pki / "ssh"]
     assert {path.name for path in certificates} >= {"ca.crt", "admin.crt", "apiserver.crt"}
-    return {path.name: path.read_text() for path in certificates}
+    assert len(keys) > 3
+    return {path.name: path.read_text() for path in (*certificates, *keys)}
 
 
 def _token(lab: LabHandle) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeproof import catalogue
-from nodeproof.model.claim import Claim
+from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.cluster import Calibration, Configuration
 from nodeproof.model.pattern import Json
 from nodeproof.model.plan import Shard
@@ -17,6 +17,7 @@ from nodeproof.model.window import Window
 from nodeproof.report import rundir
 from nodeproof.report.digest import Digest, Load
 from nodeproof.report.rundir import Row, RunFacts
+from tests.unit.sample_checks import CLAIM
 
 CLAIMS: Mapping[str, Claim] = catalogue.load()
 JUDGED = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
@@ -55,6 +56,13 @@ ROWS: Sequence[ScenarioVerdict] = [
     (OTHER, SWAP, LACKS),
 ]
 """A claim in each state."""
+SCENARIO_WITHOUT_A_LAB = """
+from nodeproof.scenario import claims
+
+@claims("cordon.taint")
+def test_it(judge):
+    pass
+"""
 Parts = Sequence[Mapping[str, tuple[str, ...]]]
 """The scenarios of each shard, with their claims."""
 
@@ -95,6 +103,16 @@ def tell(
     return run
 
 
+def claim(claim_id: str, *constants: Constant) -> Claim:
+    """Return a claim that is not in the catalogue."""
+    return replace(CLAIM, id=claim_id, constants=constants)
+
+
+def row(claim_id: str, verdict: Verdict, scenario: str = "s.py::test_it", *constants: Constant) -> Row:
+    """Return the row of a verdict on such a claim."""
+    return rundir.row(claim(claim_id, *constants), scenario, verdict, configuration())
+
+
 def digest_of(rows: Sequence[Row], facts: RunFacts | None = None) -> Digest:
     """Return a run with these rows, in no folder; without facts it has no end."""
     return Digest(Path("/nonexistent/run"), CLAIMS, facts, tuple(rows), Load((), 0.0, 0), ())
@@ -128,8 +146,14 @@ def shard_run(
     return run
 
 
+def content(folder: Path) -> Mapping[str, bytes]:
+    """Return the content of all files of a folder by path."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
 def alter(path: Path, **changed: Json) -> None:
-    """Change the first row of a file."""
-    rows = json.loads(path.read_text())
-    rows[0].update(changed)
-    path.write_text(json.dumps(rows))
+    """Change the object of a file, or its first row."""
+    content = json.loads(path.read_text())
+    (content if isinstance(content, dict) else content[0]).update(changed)
+    path.write_text(json.dumps(content))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from nodeproof.model.verdict import deviates
 from nodeproof.report import digest, page, publish, rundir
 from tests.unit.planted_secrets import KEYS, STATIC, TOKEN, find_secrets
 from tests.unit.synthetic_runs import CLAIMS, CONFORMS, DEVIATES, FACTS, GAP, ScenarioVerdict, shard_of, tell
-from tests.unit.test_reports import Read
+from tests.unit.test_reports import parsed
 
 WELL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
 ILL: Sequence[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", DEVIATES)]
@@ -57,33 +57,16 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def listed(folder: Path) -> Read:
-    """Return the list as a browser sees it; all tags are closed."""
-    reader = Read()
-    reader.feed((folder / publish.INDEX).read_text())
-    assert reader.open == []
-    return reader
-
-
 def test_only_the_public_files_of_a_run_are_published(tmp_path: Path) -> None:
     run, site = night(tmp_path, 20), tmp_path / "site"
     (run / "labs" / "p-1").mkdir()
     for hidden in ("labs/p-1/audit.jsonl", "allure-results/1-result.json", "plan.json", "site/.partial"):
         (run / hidden).write_text("not to be seen")
     published = publish.publish(site, [run], CLAIMS)
-    slug = rundir.slug("a.py::test_a")
-    assert names(site) == [
-        "index.html",
-        "night-20/published.json",
-        "night-20/run.json",
-        *(
-            f"night-20/scenarios/{slug}/{name}"
-            for name in ("history.jsonl", "judgments.json", "timeline.svg")
-        ),
-        "night-20/site/index.html",
-        "night-20/site/page.html",
-        "night-20/verdicts.json",
-    ]
+    scenario = f"scenarios/{rundir.slug('a.py::test_a')}"
+    public = ["published.json", "run.json", "verdicts.json", "site/index.html", "site/page.html"]
+    public += [f"{scenario}/{name}" for name in ("history.jsonl", "judgments.json", "timeline.svg")]
+    assert names(site) == ["index.html", *sorted(f"night-20/{name}" for name in public)]
     assert published == publish.Published(site / "index.html", ("night-20",), (), ())
 
 
@@ -92,8 +75,7 @@ def test_every_link_is_valid(tmp_path: Path) -> None:
     publish.publish(site, [night(tmp_path, 20, ILL), night(tmp_path, 21)], CLAIMS)
     links = 0
     for html in (site / "index.html", *site.glob("*/site/page.html")):
-        read = Read()
-        read.feed(html.read_text())
+        read = parsed(html.read_text())
         for link in read.links:
             address, _, fragment = unquote(link).partition("#")
             if "://" not in address:
@@ -143,7 +125,7 @@ def test_aborted_run_is_listed_by_its_start_or_publication_time(tmp_path: Path) 
     assert [f"2026-11-{day} 02:17 UTC" in text for day in (18, 19, 20, 21)] == [True] * 4
     assert text.count("A run that does not say when it was") == 2
     assert "soon" not in text
-    assert "killed/site/index.html" not in listed(site).links
+    assert "killed/site/index.html" not in parsed(text).links
     assert publish.publish(site, [], CLAIMS).runs == published.runs
 
 
@@ -287,71 +269,43 @@ def test_published_files_contain_no_secret(tmp_path: Path) -> None:
     assert f'd("data/plain","{plain}")' in shown, "what is no secret stays as it is"
 
 
-def add_foreign_page(site: Path, _run: Path) -> None:
-    """Add a foreign page."""
-    (site / "index.html").write_text("<title>mine</title>")
-
-
-def add_unpublished_folder(site: Path, run: Path) -> None:
-    """Add an unpublished folder of that name."""
-    (site / run.name).mkdir()
-
-
-def publish_another_run(site: Path, run: Path) -> None:
-    """Publish another run of that name."""
-    publish.publish(site, [run], CLAIMS)
-    rundir.write_facts(run, replace(rundir.read_facts(run), began=CHANGED, ended=CHANGED))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (add_foreign_page, "did not write"),
-        (add_unpublished_folder, "not a published run"),
-        (publish_another_run, "another run of that name"),
-    ],
-)
-def test_conflicting_folder_is_refused_and_nothing_is_written(
-    tmp_path: Path, spoil: Callable[[Path, Path], None], message: str
-) -> None:
-    site, run = tmp_path / "site", night(tmp_path, 20)
-    site.mkdir()
-    spoil(site, run)
+def refused(site: Path, runs: Sequence[Path], message: str, **options: int) -> None:
+    """Publish, which is refused; nothing is written."""
     before = names(site)
     with pytest.raises(Problem, match=message):
-        publish.publish(site, [run], CLAIMS)
+        publish.publish(site, runs, CLAIMS, **options)
     assert names(site) == before
+
+
+def test_conflicting_folder_is_refused(tmp_path: Path) -> None:
+    site, run = tmp_path / "site", night(tmp_path, 20)
+    publish.publish(site, [run], CLAIMS)
+    rundir.write_facts(run, replace(rundir.read_facts(run), began=CHANGED, ended=CHANGED))
+    refused(site, [run], "another run of that name")
+    (site / run.name / rundir.PUBLISHED).unlink()
+    refused(site, [run], "not a published run")
+    (site / "index.html").write_text("<title>mine</title>")
+    refused(site, [run], "did not write")
 
 
 def test_nothing_is_published_into_a_run_or_a_copy_of_one(tmp_path: Path) -> None:
     site, run, other = tmp_path / "site", night(tmp_path, 20), night(tmp_path, 21)
     publish.publish(site, [run], CLAIMS)
     begun = rundir.create(tmp_path / "begun")
-    places = [other, other / "labs" / "none", site / "night-20", site / "night-20" / "site", begun]
-    before = names(tmp_path)
-    for place in places:
-        with pytest.raises(Problem, match="runs cannot be published into a run"):
-            publish.publish(place, [run], CLAIMS)
-    assert names(tmp_path) == before
+    for place in (other, other / "labs" / "none", site / "night-20", site / "night-20" / "site", begun):
+        refused(place, [run], "runs cannot be published into a run")
     (tmp_path / "scenarios").mkdir()
     assert publish.publish(tmp_path / "elsewhere", [run], CLAIMS).runs == ("night-20",)
 
 
 def test_invalid_names_and_numbers_are_refused(tmp_path: Path) -> None:
-    run = night(tmp_path, 20)
-    with pytest.raises(Problem, match="its own name"):
-        publish.publish(tmp_path / "site", [run, run], CLAIMS)
-    with pytest.raises(Problem, match="its own name"):
-        publish.publish(
-            tmp_path / "site", [night(tmp_path / "runs", 21).rename(tmp_path / "runs" / "index.html")], CLAIMS
-        )
-    with pytest.raises(Problem, match="into itself"):
-        publish.publish(run / "site" / "deep", [run], CLAIMS)
-    with pytest.raises(Problem, match=r"cannot be so small \(--mib -1\)"):
-        publish.publish(tmp_path / "site", [run], CLAIMS, mib=-1)
-    with pytest.raises(Problem, match=r"\(--keep 0\)"):
-        publish.publish(tmp_path / "site", [run], CLAIMS, keep=0)
+    run, site = night(tmp_path, 20), tmp_path / "site"
+    refused(site, [run, run], "its own name")
+    odd = night(tmp_path / "runs", 21).rename(tmp_path / "runs" / "index.html")
+    refused(site, [odd], "its own name")
+    refused(run / "site" / "deep", [run], "into itself")
+    refused(site, [run], r"cannot be so small \(--mib -1\)", mib=-1)
+    refused(site, [run], r"\(--keep 0\)", keep=0)
     # Unpublished runs are never removed.
-    with pytest.raises(Problem, match="not a published run"):
-        publish.publish(tmp_path, [run], CLAIMS, keep=1)
-    assert not (tmp_path / "site").exists()
+    refused(tmp_path, [run], "not a published run", keep=1)
+    assert not site.exists()

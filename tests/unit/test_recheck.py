@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,32 +16,21 @@ import pytest
 
 from nodeproof import catalogue, cli, proc
 from nodeproof.model.pattern import Json
-from nodeproof.model.problem import Problem
 from nodeproof.report import comparison, digest, page, recheck, rundir, site, tables, timeline
-from tests.golden_runs import CONFIGURATION, FIELDS, HISTORY, JUDGMENTS, RUNS
-from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, shard_of, tell
+from tests.golden_runs import CONFIGURATION, HISTORY, JUDGMENTS, RUNS, restore
+from tests.unit.synthetic_runs import CONFORMS, DEVIATES, FACTS, LACKS, alter, content, shard_of, tell
 
 CLAIMS = catalogue.load([RUNS / "claims"])
 FROZEN = "unreachable-measured"
 DETECTION = "monitoring.detection-time"
 BEGAN = "20261120-141530"
 SKIPPED = "s.py::test_swap"
-SLOWER = re.compile(r'("NodeMonitorGracePeriod": )"[^"]*"')
-"""A controller manager that waits longer than the recording lasts."""
 
 
 def thaw(run: Path, facts: rundir.RunFacts | None = FACTS, frozen: str = FROZEN) -> rundir.Scenario:
     """Store a run with a recording of a real lab and a skipped scenario; without facts it was killed."""
-    rundir.create(run)
-    folder = run / "scenarios" / "frozen"
-    folder.mkdir()
-    for name in (CONFIGURATION, JUDGMENTS):
-        shutil.copy(RUNS / frozen / name, folder / name)
-    (folder / HISTORY).write_bytes(gzip.decompress((RUNS / frozen / f"{HISTORY}.gz").read_bytes()))
-    shutil.copy(RUNS / FIELDS, run / FIELDS)
-    # Where a run keeps it.
-    nodeid = rundir.read_scenario(folder).nodeid
-    scenario = rundir.read_scenario(folder.rename(folder.with_name(rundir.slug(nodeid))))
+    nodeid = rundir.read_json(RUNS / frozen / JUDGMENTS)["scenario"]
+    scenario = restore(RUNS / frozen, run / "scenarios" / rundir.slug(nodeid))
     tell(run, [(SKIPPED, "swap.fail-on-default", LACKS)], None, scenario.configuration())
     if facts is not None:
         selected = tuple(sorted({row["claim"] for row in scenario.rows}))
@@ -57,8 +44,9 @@ def allure(run: Path, nodeid: str) -> None:
     """Write Allure's results of a scenario with two tries."""
     results = run / "allure-results"
     for start in (1, 2):
-        for name in ("timeline", "verdicts", "kubelet.log"):
-            (results / f"{name}-{start}-attachment.txt").write_text(f"as it was: {name}")
+        sources = {name: f"{name}-{start}-attachment.txt" for name in ("timeline", "verdicts", "kubelet.log")}
+        for name, source in sources.items():
+            (results / source).write_text(f"as it was: {name}")
         content = {
             "uuid": f"try-{start}",
             "name": "it",
@@ -66,29 +54,24 @@ def allure(run: Path, nodeid: str) -> None:
             "start": start,
             "status": "passed",
             "labels": [{"name": "scenario", "value": nodeid}, {"name": "thread", "value": "gw0"}],
-            "attachments": [
-                {"name": name, "source": f"{name}-{start}-attachment.txt", "type": "text/plain"}
-                for name in ("timeline", "verdicts", "kubelet.log")
-            ],
+            "attachments": [{"name": name, "source": source} for name, source in sources.items()],
         }
         rundir.write_json(results / f"try-{start}-result.json", content)
     (results / "environment.properties").write_text("as = it was\n")
 
 
-def alter(scenario: rundir.Scenario) -> None:
+def slow_down(scenario: rundir.Scenario) -> None:
+    """Let the controller manager wait longer than the recording lasts."""
     path = scenario.folder / CONFIGURATION
-    text, count = SLOWER.subn(r'\1"50s"', path.read_text())
+    text, count = re.subn(r'("NodeMonitorGracePeriod": )"[^"]*"', r'\1"50s"', path.read_text())
     assert count
     path.write_text(text)
 
 
 def recorded_files(run: Path) -> Mapping[str, bytes]:
     """Return all files of a run except those that recheck writes."""
-    return {
-        path.relative_to(run).as_posix(): path.read_bytes()
-        for path in run.rglob("*")
-        if path.is_file() and rundir.RECHECK not in path.parts and path.name != recheck.FILE
-    }
+    written = (f"{rundir.RECHECK}/", recheck.FILE)
+    return {name: text for name, text in content(run).items() if not name.startswith(written)}
 
 
 def of(rows: Any, claim: str) -> rundir.Row:
@@ -115,7 +98,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("frozen", [FROZEN, "unreachable", "reboot"])
 def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture[str], frozen: str) -> None:
     scenario = thaw(run, frozen=frozen)
-    alter(scenario)
+    slow_down(scenario)
     folder = run / "recheck"
     assert rechecked_by_command(run) == 1
     output = capsys.readouterr()
@@ -131,9 +114,7 @@ def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture
         (change["claim"], change["before"], change["after"]) for change in changed
     }
     assert f"{DETECTION} · deviates" in (stored.folder / "timeline.svg").read_text()
-    cases = ET.parse(folder / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
-    failed = {case.get("name") for case in cases if case.find("failure") is not None}
-    assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in failed
+    assert f"{CLAIMS[DETECTION].statement} ({DETECTION})" in cases_with("failure", run)
     run_digest = digest.read(folder, CLAIMS)
     judged_page = (folder / "site" / page.FILE).read_text()
     assert "too early" in judged_page
@@ -143,7 +124,7 @@ def test_every_file_has_the_new_verdict(run: Path, capsys: pytest.CaptureFixture
 
 
 def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) -> None:
-    alter(thaw(run))
+    slow_down(thaw(run))
     folder = recheck.recheck(run, CLAIMS).digest.run
     try_result = result(folder, "try-2")
     assert try_result["status"] == "failed"
@@ -157,16 +138,14 @@ def test_last_try_in_allure_has_the_new_verdict_and_keeps_the_rest(run: Path) ->
     assert attachments["kubelet.log"] == "as it was: kubelet.log"
     assert not (folder / "allure-results" / "verdicts-2-attachment.txt").exists()
     assert result(folder, "try-1") == result(run, "try-1")
-    (skipped,) = (
-        json.loads(path.read_text())
-        for path in (folder / "allure-results").glob("*-result.json")
-        if not path.name.startswith("try-")
-    )
+    names = {path.name.removesuffix("-result.json") for path in folder.glob("allure-results/*-result.json")}
+    (other,) = names - {"try-1", "try-2"}
+    skipped = result(folder, other)
     assert (skipped["fullName"], skipped["status"]) == (SKIPPED, "skipped")
 
 
 def test_files_of_the_recorded_run_are_unchanged(run: Path) -> None:
-    alter(thaw(run))
+    slow_down(thaw(run))
     before = recorded_files(run)
     recheck.recheck(run, CLAIMS)
     page.write(run / "recheck", CLAIMS)
@@ -183,30 +162,26 @@ def test_unchanged_verdict_keeps_the_status(run: Path) -> None:
     # The frozen run has an older wording.
     rebuilt = recheck.recheck(run, CLAIMS).digest.run / "scenarios" / scenario.folder.name
     shutil.copy(rebuilt / "judgments.json", scenario.folder)
-    path = run / "allure-results" / "try-2-result.json"
-    changed_result = {**json.loads(path.read_text()), "statusDetails": {"message": "m", "trace": "t"}}
-    path.write_text(json.dumps(changed_result))
+    details = {"message": "m", "trace": "t"}
+    alter(run / "allure-results" / "try-2-result.json", statusDetails=details)
     outcome = recheck.recheck(run, CLAIMS)
     assert outcome.changed == ()
     assert json.loads((run / recheck.FILE).read_text()) == list(outcome.digest.rows)
-    assert result(outcome.digest.run, "try-2")["statusDetails"] == changed_result["statusDetails"]
+    assert result(outcome.digest.run, "try-2")["statusDetails"] == details
 
 
 def test_scenario_that_failed_otherwise_still_fails(run: Path) -> None:
     scenario = thaw(run)
-    stored = json.loads((scenario.folder / JUDGMENTS).read_text())
-    for row in stored["verdicts"]:
-        row.update(verdict="deviates", code=None)
-    (scenario.folder / JUDGMENTS).write_text(json.dumps(stored))
-    path = run / "allure-results" / "try-2-result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "broken"}))
+    rows = [{**row, "verdict": "deviates", "code": None} for row in scenario.rows]
+    alter(scenario.folder / JUDGMENTS, verdicts=rows)
+    alter(run / "allure-results" / "try-2-result.json", status="broken")
     outcome = recheck.recheck(run, CLAIMS)
     assert of(outcome.digest.rows, DETECTION)["verdict"] == "conforms"
     assert result(outcome.digest.run, "try-2")["status"] == "broken"
 
 
 def test_earlier_runs_are_found_beside_the_recorded_one(run: Path) -> None:
-    alter(thaw(run))
+    slow_down(thaw(run))
     rows = [("s.py::test_before", DETECTION, DEVIATES)]
     earlier = tell(run.parent / "before", rows, replace(FACTS, began="2026-11-19T14:15:30+00:00"))
     long_ago = replace(FACTS, began="2026-11-18T14:15:30+00:00")
@@ -223,7 +198,7 @@ def test_killed_run_is_judged_and_marked_incomplete(run: Path, capsys: pytest.Ca
     rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION], "s.py::test_b": ["cordon.taint"]})
     lab = {"kubernetes_version": "v1.36.3", "components": {"kubelet": {"version": "v1.36.3"}}}
     rundir.write_json(run / "labs" / "p-1.json", {**lab, "quarantined": ["node-2"], "calibration": {}})
-    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
+    assert rechecked_by_command(run) == 2
     out, error = capsys.readouterr()
     assert f"\nwithout an end; report: {run / 'recheck'}" in out
     assert "nodeproof: the run is not whole: The run has no end: it is under way, or was killed" in error
@@ -237,8 +212,7 @@ def test_killed_run_is_judged_and_marked_incomplete(run: Path, capsys: pytest.Ca
     assert facts.quarantined == ("node-2",)
     assert not (run / "run.json").exists()
     assert not (run / "verdicts.json").exists()
-    cases = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
-    assert "The run is whole" in {case.get("name") for case in cases if case.find("error") is not None}
+    assert "The run is whole" in cases_with("error", run)
 
 
 def test_killed_shard_keeps_its_number_and_its_reason(run: Path) -> None:
@@ -261,35 +235,34 @@ def test_failed_write_is_one_line_and_keeps_the_earlier_result(
 ) -> None:
     thaw(run)
     recheck.recheck(run, CLAIMS)
-    before = {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()}
+    before = content(run)
 
     def full(*_arguments: object) -> Path:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(timeline, "render", full)
-    assert cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")]) == 2
+    assert rechecked_by_command(run) == 2
     (line, detail) = capsys.readouterr().err.splitlines()
     assert line.startswith("nodeproof: the run that was judged again cannot be written")
     assert detail == "no space left on device"
-    assert not (run / ".recheck").exists()
-    assert {path: path.read_bytes() for path in (run / "recheck").rglob("*") if path.is_file()} == before
+    assert content(run) == before
 
 
 def rechecked_by_command(run: Path) -> int:
     return cli.main(["recheck", str(run), "--no-site", "--claims", str(RUNS / "claims")])
 
 
-def errors(run: Path) -> set[str]:
-    """Return the cases of the JUnit report that have an error."""
+def cases_with(tag: str, run: Path) -> set[str]:
+    """Return the cases of the JUnit report that have an error or a failure."""
     cases = ET.parse(run / "recheck" / tables.JUNIT_FILE).getroot().iter("testcase")  # noqa: S314
-    return {case.get("name", "") for case in cases if case.find("error") is not None}
+    return {case.get("name", "") for case in cases if case.find(tag) is not None}
 
 
 def test_failing_check_costs_only_its_own_verdict(run: Path) -> None:
     scenario = thaw(run)
-    content = json.loads((scenario.folder / JUDGMENTS).read_text())
-    content["judgments"][0]["check"] = {"name": "tea-leaves", "args": {}}
-    rundir.write_json(scenario.folder / JUDGMENTS, content)
+    first, *others = scenario.content["judgments"]
+    unknown = {**first, "check": {"name": "tea-leaves", "args": {}}}
+    alter(scenario.folder / JUDGMENTS, judgments=[unknown, *others])
     rows = recheck.rejudge(rundir.read_scenario(scenario.folder), CLAIMS).rows
     assert rows[0]["code"] == "check-failed"
     assert "KeyError: 'tea-leaves'" in rows[0]["reason"]
@@ -318,46 +291,28 @@ def test_recheck_runs_without_packages_of_the_live_half(run: Path) -> None:
     assert "deviates 0" in process.stdout
 
 
-@pytest.mark.parametrize("torn", [HISTORY, JUDGMENTS, CONFIGURATION])
-@pytest.mark.parametrize("is_declared", [True, False])
-def test_torn_file_costs_only_its_scenario_and_is_named(
-    run: Path, capsys: pytest.CaptureFixture[str], torn: str, is_declared: bool
+@pytest.mark.parametrize("name", [HISTORY, JUDGMENTS, CONFIGURATION])
+@pytest.mark.parametrize("text", [None, '{"t": 1}', "[]"])
+def test_malformed_file_costs_only_its_scenario_and_is_named(
+    run: Path, capsys: pytest.CaptureFixture[str], name: str, text: str | None
 ) -> None:
     scenario = thaw(run)
-    if is_declared:
+    path = scenario.folder / name
+    if text is None:
         rundir.write_json(run / rundir.DECLARED, {scenario.nodeid: [DETECTION]})
-    path = scenario.folder / torn
-    path.write_text(path.read_text()[:-20])
+    path.write_text(text or path.read_text()[:-20])
     assert rechecked_by_command(run) == 3
     stderr, file = capsys.readouterr(), path.relative_to(run).as_posix()
     lost = f"A scenario cannot be judged again: a file of the run is malformed ({file})"
     assert f"nodeproof: the run is not whole: {lost}; restore the file" in stderr.err
     assert f"changed: {DETECTION} in {scenario.nodeid}: conforms -> absent: " in stderr.out
     assert {row["scenario"] for row in rundir.read_verdicts(run / "recheck")} == {SKIPPED}
-    assert errors(run) >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
+    assert cases_with("error", run) >= {"The run is whole", f"{CLAIMS[DETECTION].statement} ({DETECTION})"}
     assert lost in page.write(run / "recheck", CLAIMS).read_text()
     try_result = result(run / "recheck", "try-2")
     assert (try_result["status"], try_result["statusDetails"]["message"][: len(lost)]) == ("broken", lost)
     assert [attachment["name"] for attachment in try_result["attachments"]] == ["kubelet.log"]
     assert result(run, "try-2")["status"] == "passed"
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *product((HISTORY, CONFIGURATION, JUDGMENTS), ('{"t": 1}', "[]")),
-        (HISTORY, None),
-        (CONFIGURATION, None),
-    ],
-)
-def test_malformed_or_missing_file_is_named(run: Path, name: str, content: str | None) -> None:
-    path = thaw(run).folder / name
-    path.unlink()
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(Problem) as caught:
-        recheck.rejudge(rundir.read_scenario(path.parent), CLAIMS)
-    assert str(path) in str(caught.value)
 
 
 def test_run_without_its_recordings_is_refused(run: Path) -> None:

@@ -156,14 +156,6 @@ def test_secret_is_redacted_in_any_context(kind: str, around: str) -> None:
     assert "-----" not in clean
 
 
-@pytest.mark.parametrize("around", ["in JSON", "in JSON in JSON"])
-def test_json_stays_valid(around: str) -> None:
-    for secret in (*KEYS.values(), TOKEN, f"Authorization: Bearer {STATIC}", f"--token={STATIC}"):
-        clean = json.loads(redact.text(AROUND[around](secret)))
-        assert "redacted" in str(clean)
-        assert clean.keys() <= {"a", "b"}
-
-
 @pytest.mark.parametrize("kind", KEYS)
 def test_partial_key_is_redacted(kind: str) -> None:
     lines = KEYS[kind].splitlines()
@@ -174,21 +166,16 @@ def test_partial_key_is_redacted(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("secret", "text"), EVERYDAY)
-def test_common_secret_is_redacted_in_text(secret: str, text: str) -> None:
+def test_common_secret_is_redacted(secret: str, text: str) -> None:
+    """In text, in an observation, and in JSON nested in JSON."""
     clean = redact.text(f"before\n{text}\nbehind")
     assert secret not in clean
     assert "[redacted " in clean
     assert (clean.startswith("before\n"), clean.endswith("\nbehind")) == (True, True)
     assert redact.text(clean) == clean
-
-
-@pytest.mark.parametrize(("secret", "text"), EVERYDAY)
-def test_common_secret_is_redacted_in_command_output(secret: str, text: str) -> None:
-    """In an observation, and in JSON nested in JSON."""
-    clean = redact.value({"observed": {"stdout": text}})
-    assert secret not in json.dumps(clean)
-    within = json.loads(redact.text(json.dumps({"told": json.dumps({"stdout": text})})))
-    assert secret not in str(json.loads(within["told"]))
+    assert secret not in json.dumps(redact.value({"observed": {"stdout": text}}))
+    within = json.loads(redact.text(json.dumps({"a": json.dumps({"stdout": text})})))
+    assert secret not in str(json.loads(within["a"]))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +221,8 @@ def test_history_entry_stays_an_entry(name: str, data: object) -> None:
         json.dumps({"a": 'password: |\n  fi"rst\\\n  second', "y": [1]}),
         json.dumps({"a": 'password: >-\n\n  "', "y": "  b"}),
         json.dumps({"a": '<password>a"b</password>', "y": '<Password value="a"/>'}),
+        *(json.dumps({"a": secret, "y": 1}) for secret in (*KEYS.values(), TOKEN)),
+        *(json.dumps({"a": text}) for text in (f"Authorization: Bearer {STATIC}", f"--token={STATIC}")),
     ],
 )
 @pytest.mark.parametrize("times", [0, 1, 2])

@@ -17,19 +17,17 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from nodeproof import cli
 from nodeproof.cli import main
-from nodeproof.model.claim import Claim, Constant
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Code, Measured, Verdict, conforms, deviates, unproven
 from nodeproof.report import comparison, digest, page, plain, publish, rundir, tables
 from nodeproof.report.digest import Since
 from nodeproof.report.plain import COLUMNS, SECTIONS, sections
-from nodeproof.report.rundir import Row, RunFacts
+from nodeproof.report.rundir import RunFacts
 from nodeproof.session.run import closing_lines, settings
-from tests.unit import synthetic_runs
-from tests.unit.sample_checks import CLAIM, GRACE
+from tests.unit.in_process import Call
+from tests.unit.sample_checks import GRACE
 from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
@@ -50,8 +48,9 @@ from tests.unit.synthetic_runs import (
     VERSION,
     WINDOW,
     ScenarioVerdict,
-    configuration,
+    alter,
     digest_of,
+    row,
     tell,
 )
 
@@ -95,14 +94,20 @@ class Read(HTMLParser):
             self.bare.append(data)
 
 
-def shown(run: Path) -> tuple[str, Read]:
-    """Return the page of a run as text, and parsed."""
-    text = page.write(run, CLAIMS).read_text()
+def parsed(text: str) -> Read:
+    """Return a page as a browser reads it; no tag is open, and nothing is loaded."""
     read = Read()
     read.feed(text)
     assert read.open == []
     assert "script" not in read.tags
     assert read.loads == ["data:,"]
+    return read
+
+
+def shown(run: Path) -> tuple[str, Read]:
+    """Return the page of a run as text, and parsed."""
+    text = page.write(run, CLAIMS).read_text()
+    read = parsed(text)
     inside = {link.removeprefix("#") for link in read.links if link.startswith("#")}
     assert inside <= set(read.ids)
     assert len(read.ids) == len(set(read.ids))
@@ -210,16 +215,14 @@ MALFORMED_ROWS: list[dict[str, object]] = [
     [
         *(("verdicts.json", row, "1 verdict is malformed and left out") for row in MALFORMED_ROWS),
         ("verdicts.json", {"scenario": "s.py::test_\ud800", "reason": "\ud800"}, "<bdi>?</bdi>"),
+        ("verdicts.json", {"code": "moonlight"}, "a file of the run is malformed"),
         ("run.json", {"began": "yesterday", "components": {"kubelet": 3}}, "a file of the run is malformed"),
         *(("run.json", {"format": format_}, "a file of the run is malformed") for format_ in NO_NUMBERS),
     ],
 )
 def test_bad_value_is_reported(tmp_path: Path, file: str, changed: dict[str, object], expected: str) -> None:
     run = tell(tmp_path / "run", ROWS)
-    if file == "run.json":
-        (run / file).write_text(json.dumps({**json.loads((run / file).read_text()), **changed}))
-    else:
-        synthetic_runs.alter(run / file, **changed)
+    alter(run / file, **changed)
     assert expected in shown(run)[0]
 
 
@@ -239,7 +242,7 @@ def test_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 def test_claim_missing_in_the_catalogue_is_shown(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", ROWS)
-    synthetic_runs.alter(run / "verdicts.json", claim="gone.for-good")
+    alter(run / "verdicts.json", claim="gone.for-good")
     text, _read = shown(run)
     assert "gone.for-good (not in this catalogue)" in text
     assert "Not on the page: gone" in text
@@ -317,12 +320,7 @@ def hostile(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("render", HTML.values(), ids=HTML)
 def test_foreign_text_is_neither_markup_nor_changes_direction(hostile: Path, render: Render) -> None:
-    read = Read()
-    read.feed(render(hostile))
-    assert read.open == []
-    assert "script" not in read.tags
-    assert read.loads == ["data:,"]
-    assert [part for part in read.bare if "\u202e" in part] == []
+    assert [part for part in parsed(render(hostile)).bare if "\u202e" in part] == []
 
 
 @pytest.mark.parametrize("render", TEXT.values(), ids=TEXT)
@@ -348,10 +346,13 @@ def test_foreign_text_keeps_the_xml_valid(hostile: Path) -> None:
         (None, "The run did not come to its end"),
         (replace(FACTS, ended=""), "The run has no end"),
         (replace(FACTS, exit_reason="etcd exited 1"), "The run broke off: etcd exited 1"),
+        (replace(FACTS, overrides=("--set kubelet.x=1",)), "--set kubelet.x=1"),
     ],
-    ids=["killed", "open", "broken off"],
+    ids=["killed", "open", "broken off", "settings of the user"],
 )
-def test_broken_run_says_so(tmp_path: Path, render: Render, facts: RunFacts | None, expected: str) -> None:
+def test_end_and_settings_of_a_run_are_shown(
+    tmp_path: Path, render: Render, facts: RunFacts | None, expected: str
+) -> None:
     assert expected in render(tell(tmp_path / "run", ROWS, facts))
 
 
@@ -360,12 +361,6 @@ def test_empty_run_has_every_report(tmp_path: Path, name: str) -> None:
     text = ALL[name](rundir.create(tmp_path / "run"))
     assert ("No scenario left a verdict." if name in OF_A_RUN else "conforms 0  deviates 0") in text
     assert "Nothing deviates" not in text
-
-
-@pytest.mark.parametrize("render", OF_A_RUN.values(), ids=OF_A_RUN)
-def test_settings_of_the_user_are_shown(tmp_path: Path, render: Render) -> None:
-    run = tell(tmp_path / "run", ROWS, replace(FACTS, overrides=("--set kubelet.x=1",)))
-    assert "--set kubelet.x=1" in render(run)
 
 
 @pytest.mark.parametrize("render", OF_A_RUN.values(), ids=OF_A_RUN)
@@ -390,56 +385,39 @@ def test_content_of_logs_and_recordings_is_in_no_report(tmp_path: Path, render: 
         ("summary RUN RUN", "## Kubernetes `v1.36.3"),
         ("junit RUN", "<?xml"),
         ("junit RUN --output -", "<?xml"),
-        ("junit RUN --output FILE", "FILE"),
+        ("junit RUN --output FILE", "file"),
         ("matrix RUN RUN", "1  v1.36.3"),
         ("matrix RUN --markdown -", "# The Nodes page across runs"),
         ("matrix RUN --html -", "<!DOCTYPE html>"),
-        ("matrix RUN --html FILE", "FILE"),
-        ("matrix RUN --markdown FILE", "FILE"),
+        ("matrix RUN --html FILE", "file"),
+        ("matrix RUN --markdown FILE", "file"),
         ("compare RUN RUN", "A run: Kubernetes"),
-        ("publish FILE RUN", "FILE/index.html"),
+        ("publish FILE RUN", "file/index.html"),
     ],
 )
 def test_command_prints_its_report_or_where_it_is(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    begin: str,
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, command: str, begin: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run, file = tell(tmp_path / "run", ROWS), tmp_path / "file"
-    arguments = command.replace("RUN", str(run)).replace("FILE", str(file)).split()
-    assert cli.main(arguments) == 0
-    assert capsys.readouterr().out.startswith(begin.replace("FILE", str(file)))
-    assert file.exists() == ("FILE" in command)
-    assert not (tmp_path / "-").exists()
-    assert cli.main([argument.replace(str(run), str(tmp_path / "none")) for argument in arguments]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
+    tell(tmp_path / "run", ROWS)
+    output = call(*command.replace("RUN", "run").replace("FILE", "file").split())
+    assert (output.status, output.out[: len(begin)]) == (0, begin)
+    assert {path.name for path in tmp_path.iterdir()} == ({"run", "file"} if "FILE" in command else {"run"})
+    (error,) = call(*command.replace("RUN", "none").replace("FILE", "file").split()).refusal.splitlines()
     assert "no run's folder" in error
-
-
-def test_compare_exits_with_1_on_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = tell(tmp_path / "a", [(CUT, synthetic_runs.TAINT, CONFORMS)])
-    assert cli.main(["compare", str(before), str(tell(tmp_path / "b", ROWS))]) == 1
-    assert f"regressions: 1\n  {synthetic_runs.TAINT}: conforms -> deviates\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["matrix RUN --html", "matrix RUN --markdown", "junit RUN --output"])
 @pytest.mark.parametrize("place", ["none/file", "folder", "/proc/file"])
 def test_unwritable_file_is_one_line(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    option: str,
-    place: str,
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, option: str, place: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     run = str(tell(tmp_path / "run", ROWS))
     before = sorted(tmp_path.iterdir())
-    assert cli.main([*option.replace("RUN", run).split(), place]) == 2
-    assert re.match(r"nodeproof: the report cannot be written", capsys.readouterr().err)
+    refusal = call(*option.replace("RUN", run).split(), place).refusal
+    assert refusal.startswith("nodeproof: the report cannot be written")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -454,14 +432,6 @@ LONG = "word " * 200
 LATE = deviates(LONG, WINDOW, Measured(LONG), LONG)
 LONG_GAP = unproven("gap", LONG)
 MAX_LINES = 40
-
-
-def claim(claim_id: str, *constants: Constant) -> Claim:
-    return replace(CLAIM, id=claim_id, page={"v1.28": True}, constants=constants)
-
-
-def row(claim_id: str, verdict: Verdict, scenario: str = "s.py::test_it", *constants: Constant) -> Row:
-    return rundir.row(claim(claim_id, *constants), scenario, verdict, configuration())
 
 
 def cells(line: str) -> list[str]:
@@ -611,12 +581,9 @@ def of(run: Path) -> ET.Element:
     return ET.fromstring(tables.junit_xml(digest.read(run, CLAIMS)))  # noqa: S314
 
 
-def counts(element: ET.Element) -> dict[str, int]:
-    """Count the cases, independent of their attributes."""
-    cases = list(element.iter("testcase"))
-    names = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    having = {name: sum(case.find(tag) is not None for case in cases) for name, tag in names.items()}
-    return {"tests": len(cases), **having}
+def counts(element: ET.Element) -> list[int]:
+    """Return the numbers of cases, failures, errors and skips, as the element has them."""
+    return [int(element.attrib[name]) for name in ("tests", "failures", "errors", "skipped")]
 
 
 def case(root: ET.Element, claim: str) -> ET.Element:
@@ -647,24 +614,18 @@ def test_each_claim_is_a_case_below_its_heading(run: Path) -> None:
 
 def test_counts_match_the_cases(run: Path) -> None:
     root = of(run)
-    assert counts(root) == {"tests": 4, "failures": 1, "errors": 1, "skipped": 1}
-    for element in (root, *root):
-        assert {name: int(element.attrib[name]) for name in counts(root)} == counts(element)
+    assert counts(root) == [4, 1, 1, 1]
+    assert [counts(suite) for suite in root] == [[1, 1, 0, 0], [2, 0, 1, 0], [1, 0, 0, 1]]
 
 
-def test_failure_shows_window_measurement_and_last_state(run: Path) -> None:
-    failure = result(of(run), TAINT)
-    assert failure.tag == "failure"
-    assert failure.attrib == {"message": DEVIATES.reason, "type": "deviates"}
+def test_verdict_decides_the_element_of_a_case(run: Path) -> None:
+    failure, error, skipped = (result(of(run), claim) for claim in (TAINT, DEFAULT, SWAP))
+    assert (failure.tag, failure.attrib) == ("failure", {"message": DEVIATES.reason, "type": "deviates"})
     for text in (WINDOW.arithmetic, "15.200 s", DEVIATES.last_state, CUT):
         assert text in (failure.text or "")
-
-
-def test_unproven_claim_is_an_error_and_unprovable_one_is_skipped(run: Path) -> None:
-    error, skipped = result(of(run), DEFAULT), result(of(run), SWAP)
     assert (error.tag, error.attrib) == ("error", {"message": GAP.reason, "type": "unproven: gap"})
-    assert skipped.tag == "skipped"
-    assert skipped.attrib == {"message": f"unproven: lab-lacks: {LACKS.reason}"}
+    reason = f"unproven: lab-lacks: {LACKS.reason}"
+    assert (skipped.tag, skipped.attrib) == ("skipped", {"message": reason})
 
 
 def test_selected_claim_without_a_verdict_is_an_error(tmp_path: Path) -> None:
@@ -678,7 +639,7 @@ def test_scenario_without_files_is_an_error_for_each_claim(run: Path) -> None:
     scenarios = {"s/test_lost.py::test_lost": [DETECTION, SWAP, TAINT], CUT: [DETECTION], "s.py::test": []}
     rundir.write_json(run / rundir.DECLARED, scenarios)
     root = of(run)
-    assert counts(root) == {"tests": 5, "failures": 1, "errors": 4, "skipped": 0}
+    assert counts(root) == [5, 1, 4, 0]
     message = "Scenarios without a verdict: s.py::test, s/test_lost.py::test_lost."
     assert root.find(f"testsuite[@name='The run itself']/testcase/error[@message='{message}']") is not None
     for claim in (DETECTION, SWAP):
@@ -706,12 +667,9 @@ def test_report_has_properties_and_times(run: Path) -> None:
     assert root.get("time") == "362.000"
     assert case(root, DETECTION).get("time") == "12.500"
     assert "time" not in case(root, DEFAULT).attrib
-
-
-def test_claim_of_two_scenarios_has_no_time(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", [(CUT, DETECTION, CONFORMS), (OTHER, DETECTION, CONFORMS)])
+    tell(run, [*ROWS, (OTHER, DETECTION, CONFORMS)])
     rundir.write_json(run / rundir.TIMES, {CUT: 12.5, OTHER: 1.0})
-    assert "time" not in case(of(run), DETECTION).attrib
+    assert "time" not in case(of(run), DETECTION).attrib, "two scenarios judge it"
 
 
 # Runs as OpenMetrics, and a dashboard whose queries name what the file has.
@@ -732,10 +690,14 @@ def samples(path: Path) -> Iterator[Sample]:
 @pytest.fixture
 def metrics(tmp_path: Path) -> Path:
     """Write the metrics of a run with a claim in each state."""
-    rows = [*ROWS, (OTHER, "cordon.display", KNOWN)]
-    run, path = tell(tmp_path / "run", rows), tmp_path / "run.prom"
-    assert main(["summary", "--openmetrics", str(path), str(run)]) == 0
+    path = tmp_path / "run.prom"
+    write_metrics(path, tell(tmp_path / "run", [*ROWS, (OTHER, "cordon.display", KNOWN)]))
     return path
+
+
+def write_metrics(path: Path, *runs: Path, status: int = 0) -> None:
+    """Write the metrics of runs by the command."""
+    assert main(["summary", "--openmetrics", str(path), *map(str, runs)]) == status
 
 
 def test_metrics_have_states_times_and_windows_of_claims(metrics: Path) -> None:
@@ -756,20 +718,19 @@ def test_metrics_have_states_times_and_windows_of_claims(metrics: Path) -> None:
 
 
 def test_killed_run_is_incomplete_and_has_no_duration(tmp_path: Path) -> None:
-    run, path = tell(tmp_path / "run", ROWS, facts=None), tmp_path / "run.prom"
-    assert main(["summary", "--openmetrics", str(path), str(run)]) == 0
+    path = tmp_path / "run.prom"
+    write_metrics(path, tell(tmp_path / "run", ROWS, facts=None))
     values = {sample.name: sample.value for sample in samples(path)}
     assert values["nodeproof_run_complete"] == 0
     assert "nodeproof_run_duration_seconds" not in values
 
 
 def test_runs_of_one_set_up_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [str(tell(tmp_path / name, ROWS)) for name in ("first", "second")]
-    path = tmp_path / "run.prom"
-    assert main(["summary", "--openmetrics", str(path), *runs]) == 2
+    first, second = (tell(tmp_path / name, ROWS) for name in ("first", "second"))
+    write_metrics(tmp_path / "run.prom", first, second, status=2)
     assert f"two runs have the set-up {VERSION} process fast" in capsys.readouterr().err
     other = tell(tmp_path / "other", ROWS, replace(FACTS, overrides=("A=true",)))
-    assert main(["summary", "--openmetrics", str(path), runs[0], str(other)]) == 0
+    write_metrics(tmp_path / "run.prom", first, other)
 
 
 def test_each_query_of_the_dashboard_names_what_the_file_has(metrics: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nodeproof import cli
-from nodeproof.model.claim import Claim, Constant
+from nodeproof.model.claim import Constant
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.history import History
 from nodeproof.model.pattern import Json
@@ -20,11 +19,11 @@ from nodeproof.report import allure, digest, recovery, rundir
 from nodeproof.report.digest import exit_code, named_claims, worst_by_claim
 from nodeproof.report.recheck import differences, recheck
 from nodeproof.report.recovery import Cell, Recovery
-from nodeproof.report.rundir import Row
 from tests.golden_runs import thawed_run
 from tests.unit.histories import NAMESPACE, NODE, OTHER, POD, RESOURCES, TOLERATION_S, Story
 from tests.unit.histories import configuration as story_configuration
-from tests.unit.sample_checks import CLAIM, GRACE
+from tests.unit.in_process import Call
+from tests.unit.sample_checks import GRACE
 from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
@@ -33,7 +32,9 @@ from tests.unit.synthetic_runs import (
     FIXED,
     GAP,
     KNOWN,
+    claim,
     configuration,
+    row,
     tell,
 )
 
@@ -41,17 +42,6 @@ from tests.unit.synthetic_runs import (
 
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "reports" / "verdicts.schema.json").read_text())
-CONFIGURATION = configuration()
-
-
-def claim(claim_id: str, *constants: Constant) -> Claim:
-    return replace(CLAIM, id=claim_id, constants=constants)
-
-
-def row(claim_id: str, verdict: Verdict, scenario: str = "s.py::test_it") -> Row:
-    return rundir.row(claim(claim_id), scenario, verdict, CONFIGURATION)
-
-
 SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
 
 
@@ -59,30 +49,20 @@ SCALED = unproven("scaled", "--node-monitor-grace-period=12s was given")
     "verdict", [CONFORMS, DEVIATES, KNOWN, FIXED, GAP, SCALED, conforms("9 looks", None, Measured("up"))]
 )
 def test_rows_match_the_published_schema(verdict: Verdict) -> None:
-    rows = [rundir.row(claim("a.b", GRACE), "s.py::test_it", verdict, CONFIGURATION)]
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(rows)))
-    assert rows[0].keys() - {"reported"} == rundir.ROW_FIELDS
-    assert digest.verdict_of(rows[0]).label == verdict.label
+    shown = row("a.b", verdict, "s.py::test_it", GRACE)
+    jsonschema.validate(json.loads(json.dumps([shown])), SCHEMA)
+    assert shown.keys() - {"reported"} == rundir.ROW_FIELDS
+    assert digest.verdict_of(shown).label == verdict.label
 
 
 def test_row_of_mixed_versions_matches_the_published_schema() -> None:
-    mixed = replace(CONFIGURATION, node_versions={"node-1": "v1.35.0"}, upgraded_to="v1.37.2")
-    row = rundir.row(CLAIM, "s.py::test_it", replace(CONFORMS, kubelet_version="v1.35.0"), mixed)
-    jsonschema.Draft202012Validator(SCHEMA).validate([row])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"verdict": "passed"}, {"code": "gap"}, {"verdict": "unproven"}, {"new": 1}, {"window": {"low_s": 1}}],
-)
-def test_schema_refuses_other_rows(change: dict[str, Json]) -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(SCHEMA).validate([{**row("a.b", CONFORMS), **change}])
+    mixed = replace(configuration(), node_versions={"node-1": "v1.35.0"}, upgraded_to="v1.37.2")
+    shown = rundir.row(claim("a.b"), "s.py::test_it", replace(CONFORMS, kubelet_version="v1.35.0"), mixed)
+    jsonschema.validate([shown], SCHEMA)
 
 
 def test_row_shows_known_drift_beside_a_conforming_verdict() -> None:
-    shown = rundir.row(claim("a.b", GRACE), "s.py::test_it", CONFORMS, CONFIGURATION)
+    shown = row("a.b", CONFORMS, "s.py::test_it", GRACE)
     assert shown["verdict"] == "conforms"
     assert shown["page"] == {"agreement": "differs", "says": "40 s", "cluster": "50 s", "drift": ""}
 
@@ -90,7 +70,7 @@ def test_row_shows_known_drift_beside_a_conforming_verdict() -> None:
 def test_constant_missing_in_the_catalogue_is_a_problem() -> None:
     unknown = Constant("grace", "c", "r", "f", "s", ((">=1.40", 50.0),), 40.0, "pkg/x.go")
     with pytest.raises(Problem, match=r"a\.b"):
-        rundir.row(claim("a.b", unknown), "s.py::test_it", CONFORMS, CONFIGURATION)
+        row("a.b", CONFORMS, "s.py::test_it", unknown)
 
 
 @pytest.mark.parametrize(
@@ -158,38 +138,17 @@ def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
-def test_facts_survive_their_file(tmp_path: Path) -> None:
+def test_facts_survive_their_file_and_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
     facts = replace(FACTS, quarantined=("node-9",), selected=("a.b",))
-    rundir.write_facts(tmp_path, facts)
+    rundir.write_json(tmp_path / "run.json", {**asdict(facts), "surprise": 1})
+    rundir.write_json(tmp_path / "verdicts.json", [{**row("a.b", CONFORMS), "surprise": 1}])
     assert rundir.read_facts(tmp_path) == facts
     assert facts.duration_s == 362.0
-
-
-def test_fields_of_a_later_version_are_ignored(tmp_path: Path) -> None:
-    rundir.write_json(tmp_path / "run.json", {**asdict(FACTS), "surprise": 1})
-    rundir.write_json(tmp_path / "verdicts.json", [{**row("a.b", CONFORMS), "surprise": 1}])
-    assert rundir.read_facts(tmp_path) == FACTS
     assert len(rundir.read_verdicts(tmp_path)) == 1
 
 
-def test_run_whose_clock_was_set_back_has_duration_zero(tmp_path: Path) -> None:
-    rundir.write_facts(tmp_path, replace(FACTS, ended="2026-11-20T14:10:00+00:00"))
-    assert rundir.read_facts(tmp_path).duration_s == 0.0
-
-
-_UNKNOWN_CODE = json.dumps([{**row("a.b", GAP), "code": "moonlight"}])
-
-
-@pytest.mark.parametrize("content", [None, "{", "{}", '[{"claim": "a.b"}]', _UNKNOWN_CODE])
-@pytest.mark.parametrize("name", ["run.json", "verdicts.json"])
-def test_invalid_file_of_the_run_is_named(tmp_path: Path, name: str, content: str | None) -> None:
-    path = tmp_path / name
-    if content is not None:
-        path.write_text(content)
-    read = rundir.read_facts if name == "run.json" else rundir.read_verdicts
-    with pytest.raises(Problem) as caught:
-        read(tmp_path)
-    assert str(path) in str(caught.value)
+def test_run_whose_clock_was_set_back_has_duration_zero() -> None:
+    assert replace(FACTS, ended="2026-11-20T14:10:00+00:00").duration_s == 0.0
 
 
 @pytest.mark.parametrize(("scenarios", "expected"), [(("a", "b"), "conforms"), (("a", "a"), "unproven")])
@@ -213,41 +172,35 @@ def run(tmp_path: Path) -> Path:
     return thawed_run("format-1", tmp_path / "before")
 
 
-def test_facts_and_verdicts_of_an_early_run_are_read(run: Path) -> None:
+def test_facts_verdicts_and_results_of_an_early_run_are_read(run: Path) -> None:
     facts = rundir.read_facts(run)
     assert (facts.lab, facts.profile, facts.shard, facts.merged) == ("process", "fast", None, ())
     rows = rundir.read_verdicts(run)
     jsonschema.validate(list(rows), SCHEMA)
     assert rundir.merge_verdicts(run) == rows
     assert digest.read(run, CLAIMS).is_whole
+    # They have no label of their scenario.
+    assert allure.last_results(run / allure.RESULTS).keys() == {row["scenario"] for row in rows}
 
 
-def test_results_without_a_scenario_label_are_found_by_their_test(run: Path) -> None:
-    nodeids = {json.loads(path.read_text())["scenario"] for path in run.glob("scenarios/*/judgments.json")}
-    assert allure.last_results(run / allure.RESULTS).keys() == nodeids
-
-
-def test_page_and_summary_of_an_early_run_deviate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["page", str(run)]) == 0
-    page = (run / "site" / "page.html").read_text()
+def test_page_and_summary_of_an_early_run_deviate(run: Path, call: Call) -> None:
+    page = Path(call("page", str(run)).out.strip()).read_text()
     assert "1 of 20 renewals of node-1 lie outside" in page
     assert "kube-controller-manager killed by SIGKILL" in page
-    assert cli.main(["summary", str(run)]) == 0
-    output = capsys.readouterr().out
+    output = call("summary", str(run)).out
     assert "## Kubernetes `v1.36.3, process, fast`: 1 deviate" in output
     for counted in ("| ✗ deviate | 1 |", "| ? should have been proven | 2 |", "| ✓ conform | 2 |"):
         assert counted in output
     assert "slack was not written down" in output
 
 
-def test_early_and_current_run_compare(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_early_and_current_run_compare(run: Path, tmp_path: Path, call: Call) -> None:
     today = tell(tmp_path / "today", [("a.py::test_a", LEASE, CONFORMS), ("b.py::test_b", TAINT, CONFORMS)])
-    assert cli.main(["compare", str(today), str(run)]) == 1
-    regressed, _, _rest = capsys.readouterr().out.partition("other verdicts")
-    assert LEASE in regressed
-    assert cli.main(["compare", str(run), str(run)]) == 0
-    assert cli.main(["matrix", str(run), str(today)]) == 0
-    assert "deviates 5.270 s" in capsys.readouterr().out
+    worse = call("compare", str(today), str(run))
+    assert worse.status == 1
+    assert LEASE in worse.out.partition("other verdicts")[0]
+    assert call("compare", str(run), str(run)).status == 0
+    assert "deviates 5.270 s" in call("matrix", str(run), str(today)).out
 
 
 def test_early_run_is_rechecked_from_its_recordings(run: Path) -> None:
@@ -286,9 +239,8 @@ def lost_node(
 ) -> History:
     """Return a recording of a partition: a pod and a volume move from the lost node to the other."""
     story = Story(resources=(*RESOURCES, VOLUMES))
-    story.change(1.0, "pods", NAMESPACE, POD, pod(NODE, owner=owner)).change(
-        1.0, VOLUMES, "", "old", attachment(NODE)
-    )
+    story.change(1.0, "pods", NAMESPACE, POD, pod(NODE, owner=owner))
+    story.change(1.0, VOLUMES, "", "old", attachment(NODE))
     story.renewals(1.0, FAULT_T if ends_heartbeats else FAULT_T + 4.0)
     fault = {"id": "cut", "fault": {"fault": "partition"}, "node": NODE}
     story.say(FAULT_T, "fault", **fault, step="injected").condition(LOST_T, "Unknown")
@@ -301,28 +253,16 @@ def lost_node(
     return story.history()
 
 
-def test_recovery_has_the_time_of_each_step() -> None:
+def test_recovery_has_the_time_of_each_step_and_what_the_settings_promise() -> None:
     (measured,) = recovery.measure(lost_node(), story_configuration())
     assert (measured.fault, measured.node) == ("partition", NODE)
     times = [getattr(measured, name) for name in recovery.MEASURES]
     expected = [t - FAULT_T for t in (LOST_T, EVICTED_T, READY_T, READY_T + 1.0)]
     assert times == pytest.approx([*expected, BACK_T - HEALED_T])
-
-
-def test_documented_times_are_those_of_the_settings() -> None:
     settings = story_configuration()
-    (measured,) = recovery.measure(lost_node(), settings)
     earliest_s, latest_s = measured.documented_s["detected_s"]
     assert earliest_s < settings["G"] < latest_s
     assert measured.documented_s["evicted_s"][0] == pytest.approx(earliest_s + TOLERATION_S)
-
-
-def test_each_time_is_promised_by_claims_of_the_catalogue_except_of_a_replacement() -> None:
-    promises = recovery.promises(CLAIMS)
-    assert [name for name, claims in promises.items() if not claims] == ["replaced_s"]
-    forced, at_once = promises["moved_s"]
-    assert "Six minutes" in forced.statement
-    assert "at once" in at_once.statement
 
 
 @pytest.mark.parametrize(
@@ -347,9 +287,8 @@ def test_table_has_medians_of_nodes_and_of_earlier_runs() -> None:
         Recovery("partition", f"node-{n}", detected_s=t, documented_s={"detected_s": (t, t + 5)})
         for n, t in enumerate((10.0, 12.0, 17.0))
     ]
-    earlier = [[Recovery("partition", NODE, detected_s=t)] for t in (9.0, 11.0)] + [
-        [Recovery("freeze", NODE, 50.0)]
-    ]
+    earlier = [[Recovery(*other)] for other in (("partition", NODE, 9.0), ("partition", NODE, 11.0))]
+    earlier.append([Recovery("freeze", NODE, 50.0)])
     cells = recovery.table(own, earlier)["partition"]
     assert cells["detected_s"].measured == "12.0 s (10.0 to 17.0, 3 nodes)"
     assert cells["detected_s"].documented == "10.0 to 22.0 s"
@@ -359,8 +298,7 @@ def test_table_has_medians_of_nodes_and_of_earlier_runs() -> None:
 
 def test_stored_recoveries_are_read_and_a_broken_file_is_left_out(tmp_path: Path) -> None:
     recovery.write(rundir.scenario_dir(tmp_path, "a.py::test_a"), lost_node(), story_configuration())
-    broken = rundir.scenario_dir(tmp_path, "b.py::test_b") / recovery.FILE
-    broken.write_text("[{]")
+    (rundir.scenario_dir(tmp_path, "b.py::test_b") / recovery.FILE).write_text("[{]")
     (stored,) = recovery.read(tmp_path)
     (measured,) = recovery.measure(lost_node(), story_configuration())
     assert replace(stored, documented_s={}) == replace(measured, documented_s={})

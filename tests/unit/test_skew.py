@@ -29,8 +29,7 @@ from nodeproof.session.options import Options, resolve
 from tests.fakes import executable
 from tests.unit.histories import NODE, OTHER, configuration, partition
 from tests.unit.sample_checks import CLAIM, EVICTION, TAINT
-from tests.unit.synthetic_runs import digest_of
-from tests.unit.test_reports import claim
+from tests.unit.synthetic_runs import claim, digest_of
 
 SKEWED = replace(NO_OVERRIDES, node_versions=("v1.36.3", "v1.37.2"))
 TOPOLOGY = Topology(

@@ -28,6 +28,7 @@ from tests.unit.synthetic_runs import (
     CLAIMS,
     CONFORMS,
     FACTS,
+    SCENARIO_WITHOUT_A_LAB,
     WINDOW,
     ScenarioVerdict,
     tell,
@@ -50,17 +51,13 @@ def steers(text: str) -> list[str]:
 
 
 def test_printed_text_controls_no_terminal_and_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = Problem(TITLE, TITLE, TITLE, f"{TITLE}\n{TITLE}")
     terminal.say(f"{TITLE} password=s3cr3tvalue")
     terminal.put(f"a\n{TITLE} password=s3cr3tvalue\tb")
     output = capsys.readouterr()
-    assert steers(output.err + output.out.replace("\t", "")) == []
+    assert steers(f"{output.err}{output.out}{problem}{problem.line}".replace("\t", "")) == []
     assert "s3cr3tvalue" not in output.err + output.out
     assert output.out.startswith("a\n")
-
-
-def test_problem_controls_no_terminal() -> None:
-    problem = Problem(TITLE, TITLE, TITLE, f"{TITLE}\n{TITLE}")
-    assert steers(str(problem)) == steers(problem.line) == []
     assert str(problem).count("\n") == 2
 
 
@@ -68,11 +65,8 @@ def test_foreign_text_in_markdown_is_a_code_span(tmp_path: Path) -> None:
     """GitHub links bare addresses and numbers, and notifies mentioned users."""
     rows = [(f"a.py::test_{HOSTILE}", "cordon.taint", deviates(HOSTILE, WINDOW, Measured(HOSTILE), HOSTILE))]
     facts = replace(FACTS, lab=HOSTILE, exit_reason=HOSTILE, selected=(HOSTILE,))
-    run_digest = digest.read(tell(tmp_path / "run", rows, facts), CLAIMS)
-    for text in (
-        tables.summary(run_digest),
-        comparison.matrix_markdown(comparison.compare([run_digest])),
-    ):
+    run = digest.read(tell(tmp_path / "run", rows, facts), CLAIMS)
+    for text in (tables.summary(run), comparison.matrix_markdown(comparison.compare([run]))):
         assert "evil.example" in text
         for mark in ("@everyone", "evil.example", "#1", "![i]", "<img", "<!--"):
             assert mark not in "".join(SPAN.sub("", line) for line in text.splitlines())
@@ -120,13 +114,6 @@ def test_ten_minute_build_has_one_milestone_a_minute(total: int, monkeypatch: py
 
 RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
 ROWS: list[ScenarioVerdict] = [("a.py::test_a", "cordon.taint", CONFORMS)]
-SCENARIO_WITHOUT_A_LAB = """
-from nodeproof.scenario import claims
-
-@claims("cordon.taint")
-def test_it(judge):
-    pass
-"""
 
 
 def on_terminal(command: Sequence[str], folder: Path, **environment: str) -> str:

@@ -33,7 +33,7 @@ _FROM_VERDICTS = frozenset({"timeline", "rates", "verdicts", "judgments"})
 NEW, STANDING = "deviates: new", "deviates: since an earlier run"
 NEW_BESIDE_DRIFT = "deviates: new, where page and code are known to differ"
 KNOWN = "known issues: deviates as reported"
-_CATEGORY_STATUSES = {KNOWN: "skipped"}
+
 _PICTURE_WIDTH_PX = 1100
 """Width of an attached picture: Allure shows one without a width of its own 300 px wide."""
 _STATUSES = {"conforms": "passed", "deviates": "failed", "unproven": "broken"}
@@ -101,20 +101,17 @@ def new_result(
 ) -> dict[str, Json]:
     """Return a result of a scenario with these claims; `at_s` is its time (s since 1970)."""
     at_ms, claims = int(at_s * 1000), sorted(set(claims))
-    return {
+    result = {
         "uuid": str(uuid.uuid4()),
         "name": plain.title(nodeid),
         "fullName": nodeid,
-        "status": status,
-        "statusDetails": {"message": message} if message else {},
         "start": at_ms,
         "stop": at_ms,
         "labels": [{"name": name, "value": value} for name, value in labels(nodeid, claims, catalogue)],
-        "links": [
-            {"type": "link", "url": address, "name": name} for address, name in links(claims, catalogue)
-        ],
+        "links": [{"type": "link", "url": url, "name": name} for url, name in links(claims, catalogue)],
         "attachments": [],
     }
+    return with_status(result, status, message)
 
 
 def with_status(result: Mapping[str, Json], status: str, message: str) -> dict[str, Json]:
@@ -168,34 +165,34 @@ def last_results(folder: Path) -> Mapping[str, tuple[Path, Json]]:
     """Return file and content of the result of each scenario's last try, by node id."""
     results = []
     for path in rundir.entries(folder):
-        if not path.name.endswith("-result.json"):
-            continue
-        with contextlib.suppress(Problem, AttributeError, KeyError, TypeError, ValueError):
-            result = rundir.read_json(path)
-            start = int(result.get("start") or 0)
-            nodeids = [label["value"] for label in result["labels"] if label["name"] == SCENARIO]
-            # Earlier versions wrote no such label; allure-pytest names a test by its module and its name.
-            results += [(start, nodeid, path, result) for nodeid in nodeids or [_nodeid_of(result)]]
+        if path.name.endswith("-result.json"):
+            with contextlib.suppress(Problem, AttributeError, KeyError, TypeError, ValueError):
+                result = rundir.read_json(path)
+                results += [
+                    (int(result.get("start") or 0), nodeid, path, result) for nodeid in _nodeids(result)
+                ]
     results.sort(key=lambda entry: entry[0])
     return {nodeid: (path, result) for _start, nodeid, path, result in results}
 
 
-def _nodeid_of(result: Json) -> str:
-    module = str(result["fullName"]).partition("#")[0]
-    return f"{module.replace('.', '/')}.py::{result['name']}"
+def _nodeids(result: Json) -> list[str]:
+    """Return the node ids of a result; without a label, as earlier versions wrote it, by the test's name."""
+    if nodeids := [label["value"] for label in result["labels"] if label["name"] == SCENARIO]:
+        return nodeids
+    module = str(result["fullName"]).partition("#")[0].replace(".", "/")
+    return [f"{module}.py::{result['name']}"]
 
 
 def addresses(run: Path) -> Mapping[str, str]:
     """Return the address in the run's site of each scenario's last try, by node id."""
     if not (run / "site" / "index.html").is_file():
         return {}
-    results = last_results(run / RESULTS).items()
-    # Allure's own id of a result (its convert.js).
-    ids = {nodeid: str(result.get("uuid")).encode() for nodeid, (_path, result) in results}
-    return {
-        nodeid: f"index.html#{hashlib.md5(id_, usedforsecurity=False).hexdigest()}"
-        for nodeid, id_ in ids.items()
-    }
+    addresses = {}
+    for nodeid, (_path, result) in last_results(run / RESULTS).items():
+        # Allure's own id of a result (its convert.js).
+        id_ = hashlib.md5(str(result.get("uuid")).encode(), usedforsecurity=False).hexdigest()
+        addresses[nodeid] = f"index.html#{id_}"
+    return addresses
 
 
 def deviation_categories(run: Digest) -> list[Json]:
@@ -212,19 +209,14 @@ def deviation_categories(run: Digest) -> list[Json]:
             is_known = digest.verdict_of(row).is_known
             category = KNOWN if is_known else _category(row["claim"], run)
             by_scenario.setdefault(row["scenario"], set()).add(category)
-    by_category: dict[str, list[str]] = {NEW: [], NEW_BESIDE_DRIFT: [], STANDING: [], KNOWN: []}
+    matchers: dict[str, list[Json]] = {NEW: [], NEW_BESIDE_DRIFT: [], STANDING: [], KNOWN: []}
     for scenario, categories in sorted(by_scenario.items()):
-        by_category[next(name for name in by_category if name in categories)].append(scenario)
+        name = next(name for name in matchers if name in categories)
+        matchers[name].append(_matcher(scenario, "skipped" if name == KNOWN else "failed"))
     return [
-        {
-            "name": name,
-            "expand": True,
-            "matchers": [
-                _matcher(scenario, _CATEGORY_STATUSES.get(name, "failed")) for scenario in scenarios
-            ],
-        }
-        for name, scenarios in by_category.items()
-        if scenarios
+        {"name": name, "expand": True, "matchers": matching}
+        for name, matching in matchers.items()
+        if matching
     ]
 
 

@@ -28,6 +28,7 @@ from nodeproof.report import digest, page, rundir
 from nodeproof.report.digest import Digest, Entry
 from nodeproof.report.page import render_template
 from nodeproof.report.plain import COLUMNS, LONG, SECTIONS, Section, aligned, on_terminal, wrapped
+from nodeproof.report.rundir import Row
 
 Key = tuple[str, str]
 """A component, and the path of a setting in what it reports."""
@@ -35,7 +36,7 @@ Times = tuple[float, ...]
 """Measured times of a claim in one run (s), in order."""
 Reported = Mapping[str, Mapping[Key, str]]
 """The settings that a run's components reported, by the folder of each scenario."""
-PROVEN = ("conforms", "deviates")
+
 ABSENT = "absent"
 MAX_ABSENT = 20
 """Claims that are named of those that only one run has: between two kinds of lab they are hundreds."""
@@ -72,11 +73,65 @@ class Line:
 
 
 @dataclass(frozen=True)
+class TimeChange:
+    """A claim's times in both runs, and the settings of the claim that differ, in words."""
+
+    claim: Line
+    before: Times
+    after: Times
+    causes: tuple[str, ...] = ()
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether each run measured several times and no time is in both ranges."""
+        several = min(len(self.before), len(self.after)) > 1
+        return several and (self.before[-1] < self.after[0] or self.after[-1] < self.before[0])
+
+    @property
+    def line(self) -> str:
+        """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
+        subject, claim = on_terminal(self.claim.id), self.claim.entry.claim
+        if claim:
+            subject = f"{on_terminal(claim.statement, _STATEMENT).rstrip('.')} ({subject})"
+        medians = f"{_seconds(median(self.before))} s -> {_seconds(median(self.after))} s"
+        return "; ".join([f"{subject}: {medians}", *self.causes])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that a claim depends on; `share` is the part of it that counts."""
+
+    key: Key
+    name: str
+    unit: str
+    share: float = 1.0
+    constant: Constant | None = None
+
+    @classmethod
+    def of(cls, constant: Constant) -> Setting:
+        """Return the setting that a constant of the catalogue is the default of."""
+        return cls((constant.component, constant.reported), constant.name, constant.unit, constant=constant)
+
+    def in_words(self, value: float | str) -> str:
+        """Return a value with its unit."""
+        return f"{value:g} {self.unit}".strip() if isinstance(value, float) else on_terminal(value)
+
+    def default(self, version: str) -> tuple[float, str] | None:
+        """Return the default in a version, and the versions that have it, if the catalogue knows it."""
+        values = self.constant.values if self.constant else ()
+        with contextlib.suppress(ValueError):
+            return next(
+                ((value, versions) for versions, value in values if includes(versions, version)), None
+            )
+        return None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The claims that at least one run has, under the headings of the page."""
 
     runs: tuple[Digest, ...]
-    sections: tuple[tuple[Section, tuple[Line, ...]], ...]
+    sections: Sequence[tuple[Section, Sequence[Line]]]
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -84,9 +139,9 @@ class Comparison:
         return self.runs[0].claims
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> Sequence[Line]:
         """All claims, in the order of the page."""
-        return tuple(line for _section, lines in self.sections for line in lines)
+        return [line for _section, lines in self.sections for line in lines]
 
     @property
     def differing(self) -> int:
@@ -99,14 +154,14 @@ class Comparison:
         return ", ".join(f"{count} {label}" for _state, label, count in states if count) or "no verdict"
 
     @cached_property
-    def changes(self) -> tuple[Line, ...]:
+    def changes(self) -> Sequence[Line]:
         """Claims whose verdict changed, or which only the first or only the last run has."""
-        return tuple(line for line in self.lines if line.labels[0] != line.labels[-1])
+        return [line for line in self.lines if line.labels[0] != line.labels[-1]]
 
     @cached_property
-    def regressions(self) -> tuple[Line, ...]:
+    def regressions(self) -> Sequence[Line]:
         """Changes for the worse; they make the exit code 1."""
-        return tuple(line for line in self.changes if self._is_regression(*line.entries))
+        return [line for line in self.changes if self._is_regression(*line.entries)]
 
     def _is_regression(self, before: Entry | None, after: Entry | None) -> bool:
         """Return whether a claim deviates that did not, or was proven and should have been again.
@@ -116,7 +171,7 @@ class Comparison:
         A claim that the later run does not have counts if that run is not whole, or was to run the same
         scenarios. A lab kind, profile and version that could prove a claim can prove it again.
         """
-        if before is None or before.state not in (*PROVEN, "known"):
+        if before is None or before.state not in ("conforms", "deviates", "known"):
             return False
         first, last = self.runs[0], self.runs[-1]
         is_same_setup = without_source(first.setup) == without_source(last.setup)
@@ -127,12 +182,13 @@ class Comparison:
         return after.state == "open" or (after.state == "deviates" and before.state != "deviates")
 
     @cached_property
-    def settings(self) -> tuple[tuple[str, str, str], ...]:
+    def settings(self) -> Sequence[tuple[str, str, str]]:
         """The settings that differ, with both values."""
         before, after = self.runs
         pairs = list(zip(("Kubernetes", "lab", "profile"), before.setup, after.setup, strict=False))
         for (component, path), setting in self._constants.items():
-            old, new = (_describe_default(setting, run.kubernetes_version) for run in self.runs)
+            shipped = [setting.default(run.kubernetes_version) for run in self.runs]
+            old, new = (f"{setting.in_words(one[0])} ({one[1]})" if one else "" for one in shipped)
             pairs.append((f"default of {setting.name}", old, new))
             old, new = (_most_common(reported, setting.key) for reported in self._reported)
             pairs.append((f"{component} {path}", old, new))
@@ -140,26 +196,26 @@ class Comparison:
         was, now = ({*run.facts.settings} if run.facts else set[str]() for run in self.runs)
         changed += [("not upstream's", on_terminal(setting), "-") for setting in sorted(was - now)]
         changed += [("not upstream's", "-", on_terminal(setting)) for setting in sorted(now - was)]
-        return tuple(change for change in changed if change[1] != change[2])
+        return [change for change in changed if change[1] != change[2]]
 
     @cached_property
-    def times(self) -> tuple[TimeChange, ...]:
+    def times(self) -> Sequence[TimeChange]:
         """The times of the claims of which both runs measured any."""
-        return tuple(change for line in self.lines if (change := self._time_change(*line.entries)))
+        changes = []
+        for line in self.lines:
+            before, after = line.entries
+            old, new = measured_times(before), measured_times(after)
+            if before and after and old and new:
+                used = self._used(self.claims.get(line.id), [*before.rows, *after.rows])
+                causes = (self._describe_change(setting, (before, after)) for setting in used)
+                changes.append(TimeChange(line, old, new, tuple(filter(None, causes))))
+        return changes
 
-    def _time_change(self, before: Entry | None, after: Entry | None) -> TimeChange | None:
-        old, new = measured_times(before), measured_times(after)
-        if not (before and after and old and new):
-            return None
-        claim, rows = self.claims.get(before.id), [*before.rows, *after.rows]
-        windows = " ".join(row["window"]["arithmetic"] for row in rows if row["window"])
-        causes = (self._describe_change(setting, (before, after)) for setting in self._used(claim, windows))
-        return TimeChange(before.id, old, new, claim.statement if claim else "", tuple(filter(None, causes)))
-
-    def _used(self, claim: Claim | None, windows: str) -> Iterable[Setting]:
+    def _used(self, claim: Claim | None, rows: Iterable[Row]) -> Iterable[Setting]:
         """Return the settings that a claim depends on: its constants, and the symbols of its windows."""
         own = [Setting.of(constant) for constant in claim.constants] if claim else []
         by_key = {setting.key: setting for setting in own}
+        windows = " ".join(row["window"]["arithmetic"] for row in rows if row["window"])
         for name in dict.fromkeys(_SYMBOL.findall(windows)):
             symbol = SYMBOLS[name]
             key = (symbol.component, symbol.path)
@@ -202,13 +258,9 @@ def compare(runs: Sequence[Digest]) -> Comparison:
     by_run = [{entry.id: entry for entry in run.entries if entry.rows or entry.is_missing} for run in runs]
     names = dict.fromkeys(name for entries in by_run for name in entries)
     lines = {name: Line(name, tuple(entries.get(name) for entries in by_run)) for name in names}
-    sections = digest.by_section(line.entry for line in lines.values())
-    return Comparison(
-        tuple(runs),
-        tuple(
-            (section, tuple(lines[entry.id] for entry in entries)) for section, entries in sections if entries
-        ),
-    )
+    by_section = digest.by_section(line.entry for line in lines.values())
+    sections = [(section, [lines[entry.id] for entry in entries]) for section, entries in by_section]
+    return Comparison(tuple(runs), [section for section in sections if section[1]])
 
 
 def _selection(run: Digest) -> str:
@@ -216,161 +268,12 @@ def _selection(run: Digest) -> str:
     return _CHOOSES_NONE.sub("", run.facts.command) if run.facts else ""
 
 
-def matrix_text(comparison: Comparison) -> str:
-    """Return the runs by number and a line for each claim; `*` marks claims on which runs differ."""
-    parts = []
-    for number, run in enumerate(comparison.runs):
-        parts.append(f"{number + 1}  {title_of(run)}  {on_terminal(run.name)}: {comparison.counts(number)}")
-        parts += [f"   not whole: {on_terminal(sentence)}" for sentence in run.missing]
-    rows = [["", "claim", *(str(number) for number in range(1, len(comparison.runs) + 1))]]
-    blank = [""] * len(comparison.runs)
-    for section, lines in comparison.sections:
-        rows += [["", "", *blank], ["", on_terminal(section.title), *blank]]
-        rows += [
-            ["" if line.is_same else "*", on_terminal(line.id), *map(_cell, line.entries)] for line in lines
-        ]
-    last = f"claims: {len(comparison.lines)}; runs differ on {comparison.differing}"
-    return "\n".join([*parts, "", *aligned(rows), "", last])
-
-
-def matrix_markdown(comparison: Comparison) -> str:
-    """Return one table, with a line for each heading of the page."""
-    return page.render_template("matrix.md", **_matrix_context(comparison))
-
-
-def matrix_html(comparison: Comparison, folder: Path) -> str:
-    """Return a page of this folder; cells link to the pages of the runs that have one."""
-    pages = [run.run / "site" / page.FILE for run in comparison.runs]
-    links = [page.url_of(os.path.relpath(path, folder.resolve())) if path.is_file() else "" for path in pages]
-    return page.render_template("matrix.html", links=links, **_matrix_context(comparison))
-
-
-def _matrix_context(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "comparison": comparison,
-        "title": title_of,
-        "measured": _measured,
-        "known_sections": SECTIONS,
-        "columns": COLUMNS,
-    }
-
-
-def title_of(run: Digest) -> str:
-    """Return what a run can prove: version, lab kind, profile and the user's settings."""
-    return on_terminal(" ".join(dict.fromkeys(run.setup)))
-
-
-def _measured(entry: Entry) -> str:
-    return on_terminal(entry.measured, _MEASURED)
-
-
-def _cell(entry: Entry | None) -> str:
-    return f"{entry.label} {_measured(entry)}".strip() if entry else "-"
-
-
-def changes_text(comparison: Comparison) -> str:
-    """Return regressions, other changes, settings and times, and last the claims that only one run has."""
-    runs = list(zip("AB", comparison.runs, strict=True))
-    parts = []
-    for letter, run in runs:
-        setup = ", ".join(run.setup)
-        parts.append(f"{letter} {on_terminal(f'{run.name}: Kubernetes {setup}')}; {run.load}")
-    parts += [
-        f"{letter} is not whole: {on_terminal(sentence)}" for letter, run in runs for sentence in run.missing
-    ]
-    others = [line for line in comparison.changes if line not in comparison.regressions]
-    in_both = [line for line in others if ABSENT not in line.labels]
-    settings = [f"  {name}: {old} -> {new}" for name, old, new in comparison.settings]
-    parts += _listed("regressions", [_describe(line, comparison) for line in comparison.regressions])
-    parts += _listed("other verdicts", [_describe(line, comparison) for line in in_both])
-    parts += _listed("set otherwise", settings)
-    parts += _listed("measured times in both", list(_time_lines(comparison.times)), len(comparison.times))
-    for letter, is_only_here, number in (("A", 1, 0), ("B", 0, 1)):
-        only = [line for line in others if line.labels[is_only_here] == ABSENT]
-        names = [f"  {on_terminal(line.id)}: {line.labels[number]}" for line in only]
-        more = [f"  and {len(names) - MAX_ABSENT} more"] if len(names) > MAX_ABSENT else []
-        parts += _listed(f"only in {letter}", [*names[:MAX_ABSENT], *more], len(names))
-    return "\n".join(parts)
-
-
-def _listed(title: str, lines: Sequence[str], count: int | None = None) -> list[str]:
-    return ["", f"{title}: {len(lines) if count is None else count}", *lines]
-
-
-def _describe(line: Line, comparison: Comparison) -> str:
-    head = f"  {on_terminal(line.id)}: {line.labels[0]} -> {line.labels[-1]}"
-    after = line.entries[-1]
-    reason = after.reason if after else _absence(line, comparison)
-    if not reason or line.labels[-1] == "conforms":
-        return head
-    return "\n".join([head, *wrapped(reason, LONG, first=6)])
-
-
-def _absence(line: Line, comparison: Comparison) -> str:
-    """Return why the last run should have a claim, or an empty string."""
-    if line not in comparison.regressions:
-        return ""
-    is_whole = comparison.runs[-1].is_whole
-    return "no scenario of the run judged it" if is_whole else "the run is not whole"
-
-
-@dataclass(frozen=True)
-class TimeChange:
-    """A claim's times in both runs, and the settings of the claim that differ, in words."""
-
-    claim: str
-    before: Times
-    after: Times
-    statement: str = ""
-    causes: tuple[str, ...] = ()
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether each run measured several times and no time is in both ranges."""
-        several = min(len(self.before), len(self.after)) > 1
-        return several and (self.before[-1] < self.after[0] or self.after[-1] < self.before[0])
-
-    @property
-    def line(self) -> str:
-        """In words: `A node is lost (a.claim): 41.2 s -> 51.3 s; a-period 40 s -> 50 s`."""
-        name, statement = on_terminal(self.claim), on_terminal(self.statement, _STATEMENT).rstrip(".")
-        subject = f"{statement} ({name})" if statement else name
-        medians = f"{_seconds(median(self.before))} s -> {_seconds(median(self.after))} s"
-        return "; ".join([f"{subject}: {medians}", *self.causes])
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting that a claim depends on; `share` is the part of it that counts."""
-
-    key: Key
-    name: str
-    unit: str
-    share: float = 1.0
-    constant: Constant | None = None
-
-    @classmethod
-    def of(cls, constant: Constant) -> Setting:
-        """Return the setting that a constant of the catalogue is the default of."""
-        return cls((constant.component, constant.reported), constant.name, constant.unit, constant=constant)
-
-    def in_words(self, value: float | str) -> str:
-        """Return a value with its unit."""
-        return f"{value:g} {self.unit}".strip() if isinstance(value, float) else on_terminal(value)
-
-    def default(self, version: str) -> tuple[float, str] | None:
-        """Return the default in a version, and the versions that have it, if the catalogue knows it."""
-        values = self.constant.values if self.constant else ()
-        with contextlib.suppress(ValueError):
-            return next(
-                ((value, versions) for versions, value in values if includes(versions, version)), None
-            )
-        return None
-
-
-def _describe_default(setting: Setting, version: str) -> str:
-    default = setting.default(version)
-    return f"{setting.in_words(default[0])} ({default[1]})" if default else ""
+def measured_times(entry: Entry | None) -> Times:
+    """Return the values in seconds of the rows that prove something."""
+    rows = entry.rows if entry else ()
+    measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
+    seconds = (value["value"] for value in measured if value["unit"] == "s")
+    return tuple(sorted(float(value) for value in seconds if isinstance(value, int | float)))
 
 
 def _read_reported(run: Digest, keys: Iterable[Key]) -> Reported:
@@ -389,29 +292,6 @@ def _most_common(reported: Reported, key: Key, folders: Iterable[str] | None = N
     names = reported if folders is None else folders
     values = Counter(reported[name][key] for name in names if key in reported.get(name, {}))
     return values.most_common(1)[0][0] if values else ""
-
-
-def _time_lines(times: Sequence[TimeChange]) -> Iterator[str]:
-    """Yield first the times without common values, then those that a setting may have moved."""
-    for change in sorted(times, key=lambda change: (not change.is_apart, not change.causes)):
-        yield from wrapped(change.line, first=2, rest=4)
-        old, new = _range(change.before), _range(change.after)
-        yield f"      A {old}; B {new}{': apart' if change.is_apart else ''}"
-
-
-def _range(times: Times) -> str:
-    if len(times) == 1:
-        return f"{_seconds(times[0])} s once"
-    return f"{_seconds(times[0])} to {_seconds(times[-1])} s, n={len(times)}"
-
-
-def measured_times(entry: Entry | None) -> Times:
-    """Return the values in seconds of the rows that prove something."""
-    rows = entry.rows if entry else ()
-    measured = [row["measured"] for row in rows if row["measured"] and row["verdict"] != "unproven"]
-    seconds = [value["value"] for value in measured if value["unit"] == "s"]
-    numbers = sorted(float(value) for value in seconds if isinstance(value, int | float))
-    return tuple(numbers)
 
 
 def _value_of(setting: Setting, entry: Entry, reported: Reported) -> float | str | None:
@@ -435,10 +315,106 @@ def _reported_value(reported: Json, component: str, path: str) -> str:
     return "" if value is None or isinstance(value, dict | list) else str(value)
 
 
+def matrix_text(comparison: Comparison) -> str:
+    """Return the runs by number and a line for each claim; `*` marks claims on which runs differ."""
+    parts = []
+    for number, run in enumerate(comparison.runs):
+        parts.append(f"{number + 1}  {title_of(run)}  {on_terminal(run.name)}: {comparison.counts(number)}")
+        parts += [f"   not whole: {on_terminal(sentence)}" for sentence in run.missing]
+    rows = [["", "claim", *(str(number) for number in range(1, len(comparison.runs) + 1))]]
+    blank = [""] * len(comparison.runs)
+    for section, lines in comparison.sections:
+        rows += [["", "", *blank], ["", on_terminal(section.title), *blank]]
+        rows += [
+            ["" if line.is_same else "*", on_terminal(line.id), *map(_cell, line.entries)] for line in lines
+        ]
+    last = f"claims: {len(comparison.lines)}; runs differ on {comparison.differing}"
+    return "\n".join([*parts, "", *aligned(rows), "", last])
+
+
+def matrix_markdown(comparison: Comparison) -> str:
+    """Return one table, with a line for each heading of the page."""
+    return _matrix("matrix.md", comparison, known_sections=SECTIONS, columns=COLUMNS)
+
+
+def matrix_html(comparison: Comparison, folder: Path) -> str:
+    """Return a page of this folder; cells link to the pages of the runs that have one."""
+    pages = [run.run / "site" / page.FILE for run in comparison.runs]
+    links = [page.url_of(os.path.relpath(path, folder.resolve())) if path.is_file() else "" for path in pages]
+    return _matrix("matrix.html", comparison, links=links)
+
+
+def _matrix(template: str, comparison: Comparison, **context: Any) -> str:
+    return render_template(template, comparison=comparison, title=title_of, measured=_measured, **context)
+
+
+def title_of(run: Digest) -> str:
+    """Return what a run can prove: version, lab kind, profile and the user's settings."""
+    return on_terminal(" ".join(dict.fromkeys(run.setup)))
+
+
+def _measured(entry: Entry) -> str:
+    return on_terminal(entry.measured, _MEASURED)
+
+
+def _cell(entry: Entry | None) -> str:
+    return f"{entry.label} {_measured(entry)}".strip() if entry else "-"
+
+
+def changes_text(comparison: Comparison) -> str:
+    """Return regressions, other changes, settings and times, and last the claims that only one run has."""
+    heads, missing = list[str](), list[str]()
+    for letter, run in zip("AB", comparison.runs, strict=True):
+        setup = ", ".join(run.setup)
+        heads.append(f"{letter} {on_terminal(f'{run.name}: Kubernetes {setup}')}; {run.load}")
+        missing += [f"{letter} is not whole: {on_terminal(sentence)}" for sentence in run.missing]
+    others = [line for line in comparison.changes if line not in comparison.regressions]
+    lists = {
+        "regressions": [_describe(line, comparison) for line in comparison.regressions],
+        "other verdicts": [_describe(line, comparison) for line in others if ABSENT not in line.labels],
+        "set otherwise": [f"  {name}: {old} -> {new}" for name, old, new in comparison.settings],
+        "measured times in both": list(_times_text(comparison.times)),
+    }
+    for letter, number in (("A", 0), ("B", 1)):
+        only = [line for line in others if line.labels[1 - number] == ABSENT]
+        lists[f"only in {letter}"] = [f"  {on_terminal(line.id)}: {line.labels[number]}" for line in only]
+    parts = [*heads, *missing]
+    for title, items in lists.items():
+        most = MAX_ABSENT if title.startswith("only") else len(items)
+        more = [f"  and {len(items) - most} more"] if len(items) > most else []
+        parts += ["", f"{title}: {len(items)}", *items[:most], *more]
+    return "\n".join(parts)
+
+
+def _times_text(times: Iterable[TimeChange]) -> Iterator[str]:
+    """Yield first the times without common values, then those that a setting may have moved."""
+    for change in sorted(times, key=lambda change: (not change.is_apart, not change.causes)):
+        ranges = f"A {_range(change.before)}; B {_range(change.after)}"
+        apart = ": apart" if change.is_apart else ""
+        yield "\n".join([*wrapped(change.line, first=2, rest=4), f"      {ranges}{apart}"])
+
+
+def _range(times: Times) -> str:
+    if len(times) == 1:
+        return f"{_seconds(times[0])} s once"
+    return f"{_seconds(times[0])} to {_seconds(times[-1])} s, n={len(times)}"
+
+
 def _seconds(time_s: float) -> str:
     """Return as many digits as a reader can use: `41.2`, `2.04`, `0.006`."""
     digits = 1 if abs(time_s) >= 10 else 2 if abs(time_s) >= 1 else 3
     return f"{time_s:.{digits}f}"
+
+
+def _describe(line: Line, comparison: Comparison) -> str:
+    """Return how a verdict changed, and why: a claim that the last run lacks is a regression here."""
+    head = f"  {on_terminal(line.id)}: {line.labels[0]} -> {line.labels[-1]}"
+    is_whole, after = comparison.runs[-1].is_whole, line.entries[-1]
+    absence = "no scenario of the run judged it" if is_whole else "the run is not whole"
+    reason = after.reason if after else absence
+    if line.labels[-1] == "conforms":
+        return head
+    return "\n".join([head, *wrapped(reason, LONG, first=6)])
 
 
 def versions_markdown(comparison: Comparison) -> str:

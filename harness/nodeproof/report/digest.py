@@ -68,11 +68,6 @@ MAX_EARLIER_RUNS = 50
 _CLAIM = "--claim"
 
 
-def label_of(state: State, claims: int) -> str:
-    """Return the predicate of a number of claims in a state."""
-    return f"{LABELS[state]}s" if claims == 1 and state in ("deviates", "conforms") else LABELS[state]
-
-
 def verdict_of(row: Row) -> Verdict:
     """Return a row's outcome, code and reason; its window and measured value stay in the row."""
     return Verdict(
@@ -135,13 +130,16 @@ def failure_message(
     """Return what a scenario's failure shows in pytest and Allure: the claims that did not conform, by id."""
     parts = []
     for claim, verdict in verdicts:
-        if verdict.outcome == "conforms":
-            continue
-        details = {"claim": claims[claim].statement} if claim in claims else {}
-        details |= details_of(verdict.to_json()) | {"cluster": f"Kubernetes {kubernetes_version}"}
-        lines = [f"  {f'{name}:':<10} {text}" for name, text in details.items()]
-        parts.append("\n".join([f"{claim} {verdict.label}: {verdict.reason}", *lines]))
+        if verdict.outcome != "conforms":
+            details = {"claim": claims[claim].statement} if claim in claims else {}
+            details |= details_of(verdict.to_json()) | {"cluster": f"Kubernetes {kubernetes_version}"}
+            parts += [f"{claim} {verdict.label}: {verdict.reason}", *listed(details, "  ")]
     return "\n".join(parts)
+
+
+def listed(details: Mapping[str, str], indent: str = "") -> list[str]:
+    """Return a line for each detail, with their texts below each other."""
+    return [f"{indent}{f'{name}:':<10} {text}" for name, text in details.items()]
 
 
 def verdict_lines(verdicts: Iterable[tuple[str, Verdict]]) -> str:
@@ -160,39 +158,30 @@ def worst_by_claim(rows: Iterable[Row]) -> Mapping[str, Row]:
     does not: what one could not prove in this profile or lab, another has proven. Of verdicts that are alike,
     one with a window decides: it was observed, and a constant was only read.
     """
-    scenarios: dict[tuple[str, str], Row] = {}
+
+    def within(row: Row) -> tuple[int, bool]:
+        return verdict_of(row).rank, row["window"] is None
+
+    def across(row: Row) -> tuple[int, bool]:
+        rank, has_no_window = within(row)
+        return 5 if verdict_of(row).is_skip else rank, has_no_window
+
+    by_scenario: dict[tuple[str, str], Row] = {}
     for row in rows:
-        key = (row["claim"], row["scenario"])
-        if key not in scenarios or _order(row, verdict_of(row).rank) < _order(
-            scenarios[key], verdict_of(scenarios[key]).rank
-        ):
-            scenarios[key] = row
+        place = (row["claim"], row["scenario"])
+        by_scenario[place] = min(by_scenario.get(place, row), row, key=within)
     worst: dict[str, Row] = {}
-    for (claim, _scenario), row in scenarios.items():
-        if claim not in worst or _order(row, _rank_across_scenarios(row)) < _order(
-            worst[claim], _rank_across_scenarios(worst[claim])
-        ):
-            worst[claim] = row
+    for (claim, _scenario), row in by_scenario.items():
+        worst[claim] = min(worst.get(claim, row), row, key=across)
     return worst
-
-
-def _order(row: Row, rank: int) -> tuple[int, bool]:
-    return rank, row["window"] is None
 
 
 def outcome_in(run: Path, claim: str) -> Outcome:
     """Return the outcome of a claim in a run's folder; `unproven` if it was not judged."""
-    try:
-        row = worst_by_claim(rundir.read_verdicts(run)).get(claim)
-    except Problem:
-        return "unproven"
-    outcome: Outcome = row["verdict"] if row else "unproven"
-    return outcome
-
-
-def _rank_across_scenarios(row: Row) -> int:
-    verdict = verdict_of(row)
-    return 5 if verdict.is_skip else verdict.rank
+    with contextlib.suppress(Problem):
+        if row := worst_by_claim(rundir.read_verdicts(run)).get(claim):
+            return verdict_of(row).outcome
+    return "unproven"
 
 
 def totals(worst: Iterable[Row]) -> str:
@@ -200,11 +189,10 @@ def totals(worst: Iterable[Row]) -> str:
 
     Claims that deviate as reported, and those that do not any more, follow if there are any.
     """
-    worst = list(worst)
     verdicts = [verdict_of(row) for row in worst]
     outcomes = Counter("reported" if verdict.is_known else verdict.outcome for verdict in verdicts)
     outcomes["fixed?"] = sum(bool(verdict.reported) and not verdict.is_known for verdict in verdicts)
-    codes = Counter(row["code"] for row in worst if row["verdict"] == "unproven")
+    codes = Counter[str](verdict.code for verdict in verdicts if verdict.outcome == "unproven")
     names = ["conforms", "deviates", *(name for name in ("reported", "fixed?") if outcomes[name]), "unproven"]
     counts = "  ".join(f"{name} {outcomes[name]}" for name in names)
     return f"{counts} {count_codes(codes)}".rstrip()
@@ -286,7 +274,7 @@ class Entry:
     silence: str = ""
     is_missing: bool = False
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict | None:
         """The verdict that decides it."""
         return verdict_of(self.rows[0]) if self.rows else None
@@ -560,11 +548,11 @@ def read(run: Path, claims: Mapping[str, Claim]) -> Digest:
     if not any((stored.folder / part).exists() for part in parts):
         raise Problem("this is no run's folder", str(stored.folder), "name a folder below reports/out")
     rows = tuple(row for row in stored.rows if is_row(row))
-    notes = rundir.read_recheck(stored.folder)
-    missing = [*_missing_verdicts(stored, len(stored.rows) - len(rows)), *_missing_end(stored, notes.no_end)]
+    lost, no_end = rundir.read_recheck(stored.folder)
+    missing = [*_missing_verdicts(stored, len(stored.rows) - len(rows)), *_missing_end(stored, no_end)]
     if not rows:
         missing.append("No scenario left a verdict.")
-    missing += [*rundir.sentences_without_verdict(rundir.without_verdict(stored.folder, rows)), *notes.lost]
+    missing += [*rundir.sentences_without_verdict(rundir.without_verdict(stored.folder, rows)), *lost]
     slacks = [scenario.slack_s for scenario in stored.scenarios if scenario.slack_s]
     limit_s = max((limit_s for _slack_s, limit_s in slacks), default=0.0)
     load = Load(tuple(slack_s for slack_s, _limit_s in slacks), limit_s, rundir.run_again(stored.folder))
@@ -575,7 +563,11 @@ def read(run: Path, claims: Mapping[str, Claim]) -> Digest:
 def count_states(entries: Iterable[Entry]) -> Sequence[tuple[State, str, int]]:
     """Return each state with its predicate and the number of claims in it."""
     numbers = Counter(entry.state for entry in entries)
-    return [(state, label_of(state, numbers[state]), numbers[state]) for state in LABELS]
+    one = {"deviates": "deviates", "conforms": "conforms"}
+    return [
+        (state, one.get(state, label) if numbers[state] == 1 else label, numbers[state])
+        for state, label in LABELS.items()
+    ]
 
 
 def by_section(entries: Iterable[Entry]) -> list[tuple[Section, list[Entry]]]:

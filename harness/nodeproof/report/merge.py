@@ -56,17 +56,18 @@ class ShardRun:
         return {scenario.nodeid.removesuffix(rundir.DIED) for scenario in self.run.scenarios}
 
     @property
-    def common(self) -> Mapping[str, str]:
-        """What shards of one run have in common."""
-        shard = self.shard
-        return {
-            "number of shards": str(shard.of),
-            "kind of lab": shard.lab,
-            "profile": shard.profile,
-            "Kubernetes version": shard.kubernetes_version,
-            "settings": " ".join(shard.overrides) or "none",
-            "claims asked for": ", ".join(shard.selected) or "all",
-        }
+    def common(self) -> Sequence[tuple[str, str]]:
+        """What shards of one run have in common, by name; empty if this one does not say."""
+        shard, facts = self.shard, self.run.facts
+        return [
+            ("number of shards", str(shard.of)),
+            ("kind of lab", shard.lab),
+            ("profile", shard.profile),
+            ("Kubernetes version", shard.kubernetes_version),
+            ("settings", " ".join(shard.overrides) or "none"),
+            ("claims asked for", ", ".join(shard.selected) or "all"),
+            ("Kubernetes version", facts.kubernetes_version if facts else ""),
+        ]
 
     @property
     def reason(self) -> str:
@@ -98,9 +99,8 @@ def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) 
     shards, unidentified = _read([run.resolve() for run in runs])
     _check(shards)
     shard = shards[0].shard
-    into = into or rundir.new_folder(
-        runs[0].resolve().parent, f"{shard.profile}{suffix(shard.overrides)}", shard.lab
-    )
+    profile = f"{shard.profile}{suffix(shard.overrides)}"
+    into = into or rundir.new_folder(runs[0].resolve().parent, profile, shard.lab)
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Problem("a merged run goes into a folder of its own", str(into), "give --run another one")
     rundir.refuse_inside(into, "nothing can be merged into a run")
@@ -109,7 +109,8 @@ def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) 
     reasons = _reasons(shards, unidentified)
     gaps = list(_gaps(shards, reasons, claims, unread))
     facts = _merge_facts(into.resolve().name, shards, reasons, unidentified)
-    try:
+    failed, next_step = "the merged run cannot be written", "remove what is there, and merge again"
+    with rundir.explained(failed, into, next_step):
         rundir.create(into)
         for part in shards:
             _link(part, into)
@@ -117,16 +118,12 @@ def merge(runs: Sequence[Path], into: Path | None, claims: Mapping[str, Claim]) 
             rundir.write_json(into / rundir.TIMES, times)
         # On Allure's clock they belong to the end of the run, whenever it is merged.
         ended_s = datetime.fromisoformat(facts.ended).timestamp()
-        for nodeid, reason, gap_rows in gaps:
-            rundir.write_scenario(into, nodeid, (), unread, gap_rows)
-            judged = [row["claim"] for row in gap_rows]
-            allure.write_broken(into, nodeid, judged, reason, claims, ended_s)
+        for nodeid, reason, rows in gaps:
+            rundir.write_scenario(into, nodeid, (), unread, rows)
+            allure.write_broken(into, nodeid, [row["claim"] for row in rows], reason, claims, ended_s)
         rundir.merge_verdicts(into)
         rundir.write_facts(into, facts)
         rundir.point_latest(into.resolve().parent, into)
-    except OSError as error:
-        next_step = "remove what is there, and merge again"
-        raise Problem("the merged run cannot be written", str(into), next_step, str(error)) from error
     return Merged(into, facts, shard.selected, _mixed_components(shards))
 
 
@@ -139,14 +136,13 @@ def _read(runs: Sequence[Path]) -> tuple[Sequence[ShardRun], Mapping[str, str]]:
     shards: list[ShardRun] = []
     problems: dict[str, Problem] = {}
     for folder in runs:
-        no_shard = Problem("this is no run of a shard", str(folder), "name folders of runs with --shard")
         run = rundir.read_run(folder)
-        is_malformed = rundir.SHARD in run.problems
         if run.shard:
             shards.append(ShardRun(run.shard, run))
-        elif is_malformed or (folder.is_dir() and not run.facts):
-            problems[folder.name] = run.problems.get(rundir.SHARD, no_shard)
-        else:
+            continue
+        no_shard = Problem("this is no run of a shard", str(folder), "name folders of runs with --shard")
+        problems[folder.name] = run.problems.get(rundir.SHARD, no_shard)
+        if rundir.SHARD not in run.problems and (run.facts or not folder.is_dir()):
             raise no_shard
     if not shards:
         raise next(iter(problems.values()))
@@ -160,19 +156,17 @@ def _check(shards: Sequence[ShardRun]) -> None:
     """Check that shards are of one run, each once. Raises Problem."""
     first = shards[0]
     for before, part in pairwise(shards):
-        where = f"{first.folder_name}, {part.folder_name}"
-        for name, one in first.common.items():
-            if one != part.common[name]:
-                what = f"two shards differ in their {name}: {one}, {part.common[name]}"
-                raise Problem(what, where, _NEXT_STEP)
-        versions = [run.facts.kubernetes_version for run in (first.run, part.run) if run.facts]
-        if len(set(versions)) > 1:
-            what = f"two shards differ in their Kubernetes version: {', '.join(versions)}"
-            raise Problem(what, where, _NEXT_STEP)
+        what = [
+            f"two shards differ in their {name}: {one}, {other}"
+            for (name, one), (_name, other) in zip(first.common, part.common, strict=True)
+            if one != other and one and other
+        ]
         if abs(part.shard.began_at - first.shard.began_at) > _APART:
-            raise Problem("two shards began more than twelve hours apart", where, _NEXT_STEP)
+            what.append("two shards began more than twelve hours apart")
         if first.shard.parts != part.shard.parts:
-            raise Problem("the shards were planned from different scenarios or durations", where, _NEXT_STEP)
+            what.append("the shards were planned from different scenarios or durations")
+        if what:
+            raise Problem(what[0], f"{first.folder_name}, {part.folder_name}", _NEXT_STEP)
         if before.shard.number == part.shard.number:
             names = f"{before.folder_name}, {part.folder_name}"
             raise Problem(f"{part.shard.name} is given twice", names, "leave one of them out")
@@ -183,11 +177,12 @@ def _check(shards: Sequence[ShardRun]) -> None:
 
 def _reasons(shards: Sequence[ShardRun], unidentified: Mapping[str, str]) -> Mapping[int, str]:
     """Return why each shard of the run is incomplete, by its number; empty if it is not."""
-    shard, reasons = shards[0].shard, {part.shard.number: part.reason for part in shards}
-    return {
-        number: reasons.get(number, "; ".join([f"{shard.named(number)} is missing", *unidentified.values()]))
+    shard = shards[0].shard
+    missing = {
+        number: "; ".join([f"{shard.named(number)} is missing", *unidentified.values()])
         for number in range(1, shard.of + 1)
     }
+    return missing | {part.shard.number: part.reason for part in shards}
 
 
 def _gaps(
@@ -209,15 +204,13 @@ def _gaps(
             reason = reasons[number] or f"{name} ended, and left no judgments of this scenario"
             if part and (why := part.why_lost(nodeid)):
                 reason = f"{reason}; {why}"
-            if unknown := [claim for claim in scenarios[nodeid] if claim not in claims]:
-                next_step = "name its folder: --claims DIR"
-                raise Problem(f"the catalogue has no claim {unknown[0]}", "merge", next_step)
-            verdict = unproven("gap", reason)
-            yield (
-                nodeid,
-                reason,
-                [rundir.row(claims[claim], nodeid, verdict, unread) for claim in scenarios[nodeid]],
-            )
+            verdict, rows = unproven("gap", reason), []
+            for claim in scenarios[nodeid]:
+                if claim not in claims:
+                    next_step = "name its folder: --claims DIR"
+                    raise Problem(f"the catalogue has no claim {claim}", "merge", next_step)
+                rows.append(rundir.row(claims[claim], nodeid, verdict, unread))
+            yield nodeid, reason, rows
 
 
 def _link(part: ShardRun, into: Path) -> None:
@@ -253,13 +246,8 @@ def _merge_facts(
     facts = [part.run.facts for part in shards if part.run.facts]
     folders = {part.shard.number: part.folder_name for part in shards}
     began = min((part.run.began or part.shard.began for part in shards), key=datetime.fromisoformat)
-    merged = [
-        {"shard": shard.named(number), "run": folders.get(number, ""), "reason": reason}
-        for number, reason in reasons.items()
-    ]
-    merged += [
-        {"shard": "unknown", "run": folder, "reason": reason} for folder, reason in unidentified.items()
-    ]
+    parts = [(shard.named(number), folders.get(number, ""), reason) for number, reason in reasons.items()]
+    parts += [("unknown", folder, reason) for folder, reason in unidentified.items()]
     return RunFacts(
         run=name,
         began=began,
@@ -274,7 +262,7 @@ def _merge_facts(
         quarantined=tuple(sorted({node for run in facts for node in run.quarantined})),
         selected=shard.claims,
         exit_reason="; ".join(reason for reason in reasons.values() if reason),
-        merged=tuple(merged),
+        merged=tuple({"shard": name, "run": folder, "reason": reason} for name, folder, reason in parts),
         overrides=shard.overrides,
     )
 

@@ -15,7 +15,6 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from nodeproof.model.claim import Claim
-from nodeproof.model.problem import Problem
 from nodeproof.report import allure, digest, plain, recovery, rundir
 from nodeproof.report.digest import Digest
 
@@ -32,12 +31,8 @@ def write(run: Path, claims: Mapping[str, Claim]) -> Path:
     """
     shown = digest.read(run, claims)
     site = shown.run / "site"
-    try:
+    with rundir.explained("the page cannot be written", site, "make the run's folder writable"):
         rundir.make_folder(site)
-    except OSError as error:
-        raise Problem(
-            "the page cannot be written", str(site), "make the run's folder writable", str(error)
-        ) from error
     return rundir.write_report(site / FILE, render(shown))
 
 
@@ -69,6 +64,7 @@ def _environment() -> Environment:
         SHORT=SHORT,
         url_of=url_of,
         SIGNS=digest.SIGNS,
+        details_of=digest.details_of,
         measured_beside=digest.measured_beside,
         measured_of=digest.measured_of,
         state_of=digest.state_of,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -102,16 +104,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-NODES = "https://kubernetes.io/docs/concepts/architecture/nodes/"
-_STATUS = "https://kubernetes.io/docs/reference/node/node-status/"
-_SHUTDOWN = "https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/"
-_RESTART = "https://kubernetes.io/docs/reference/node/what-happens-on-restart/"
+_DOCS = "https://kubernetes.io/docs/"
 DOCUMENTS: Mapping[Document, tuple[str, str]] = {
-    "nodes": ("Nodes", NODES),
-    "restart": ("What Happens After A Node Restart", _RESTART),
+    "nodes": ("Nodes", f"{_DOCS}concepts/architecture/nodes/"),
+    "restart": ("What Happens After A Node Restart", f"{_DOCS}reference/node/what-happens-on-restart/"),
 }
 """Title and address of each document of the catalogue."""
-_SWAP = "https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/"
 
 
 @dataclass(frozen=True)
@@ -128,62 +126,9 @@ class Section:
     address: str = ""
 
 
-SECTIONS = (
-    Section(DOCUMENTS["nodes"][0], 1, ("components",), NODES),
-    Section("Management", 1, ("manual-node",), f"{NODES}#management"),
-    Section("Node name uniqueness", 2, ("naming",), f"{NODES}#node-name-uniqueness"),
-    Section(
-        "Self-registration of Nodes",
-        2,
-        ("registration", "node-restriction"),
-        f"{NODES}#self-registration-of-nodes",
-    ),
-    Section("Manual Node administration", 2, ("cordon", "daemonset"), f"{NODES}#manual-node-administration"),
-    Section("Node status", 1, (), f"{NODES}#node-status"),
-    Section("Addresses", 2, ("addresses",), f"{_STATUS}#addresses"),
-    Section("Conditions", 2, ("conditions", "taints", "partition", "deletion-gc"), f"{_STATUS}#condition"),
-    Section("Capacity and Allocatable", 2, ("capacity",), f"{_STATUS}#capacity"),
-    Section("Info", 2, ("info",), f"{_STATUS}#info"),
-    Section("Node heartbeats", 1, ("heartbeat",), f"{NODES}#node-heartbeats"),
-    Section(
-        "Node controller",
-        1,
-        ("cidr", "cloud", "monitoring", "eviction", "leader-election", "control-planes", "storm"),
-        f"{NODES}#node-controller",
-    ),
-    Section("Rate limits on eviction", 2, ("rate-limits", "zones"), f"{NODES}#rate-limits-on-eviction"),
-    Section("Resource capacity tracking", 1, ("scheduling",), f"{NODES}#node-capacity"),
-    Section("Node topology", 1, ("topology",), f"{NODES}#node-topology"),
-    Section(
-        "Graceful node shutdown",
-        1,
-        ("graceful-shutdown", "shutdown-metrics"),
-        f"{_SHUTDOWN}#graceful-node-shutdown",
-    ),
-    Section(
-        "Pod Priority based graceful node shutdown",
-        2,
-        ("priority-shutdown",),
-        f"{_SHUTDOWN}#pod-priority-graceful-node-shutdown",
-    ),
-    Section(
-        "Non-graceful node shutdown handling",
-        1,
-        ("non-graceful", "out-of-service"),
-        f"{_SHUTDOWN}#non-graceful-node-shutdown",
-    ),
-    Section("Swap memory management", 1, ("swap", "swap-metrics"), _SWAP),
-    Section(DOCUMENTS["restart"][0], 1, (), _RESTART),
-    Section(
-        "Impact of a kubelet restart", 2, ("kubelet-restart",), f"{_RESTART}#impact-of-a-kubelet-restart"
-    ),
-    Section(
-        "Impact of a container runtime restart",
-        2,
-        ("runtime-restart",),
-        f"{_RESTART}#impact-of-a-container-runtime-restart",
-    ),
-    Section("Impact of a node reboot", 2, ("reboot",), f"{_RESTART}#impact-of-a-node-reboot"),
+SECTIONS = tuple(
+    Section(heading["title"], heading["level"], tuple(heading["areas"]), f"{_DOCS}{heading['page']}")
+    for heading in json.loads(Path(__file__).with_name("headings.json").read_text())
 )
 """In the order of the Nodes page, where headings that were moved to other pages keep their place; then those
 of What Happens After A Node Restart.

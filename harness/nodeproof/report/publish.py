@@ -5,7 +5,7 @@
 <folder>/<run>/run.json  verdicts.json    as in the run, with declared-claims.json, which shows scenarios
                                           without a verdict, and recheck.json of a rechecked run
 <folder>/<run>/site/                      the page, written again, and Allure's page if this user's nodeproof
-                                          built it (`files.seal`)
+                                          built it (`rundir.seal`)
 <folder>/<run>/scenarios/<slug>/          what the page links to, and judgments.json
 
 A rechecked run, in its RUN/recheck, is RUN-recheck here.
@@ -31,7 +31,6 @@ from pathlib import Path
 
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim
-from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report import digest, page, rundir
 from nodeproof.report.digest import Digest
@@ -96,7 +95,8 @@ def publish(
         raise Problem("runs cannot be so small", f"--mib {mib}", "give a number of MiB, or 0 for no limit")
     digests = [digest.read(run, claims) for run in runs]
     _check(folder, digests)
-    try:
+    failed, next_step = "runs cannot be published there", "name a folder of yours with space left"
+    with rundir.explained(failed, folder, next_step):
         folder.mkdir(parents=True, exist_ok=True)
         for partial in folder.glob(f"{_PARTIAL}*"):
             shutil.rmtree(partial)
@@ -106,16 +106,12 @@ def publish(
         number = min(keep, _fitting([copy.folder for copy in copies], mib))
         shown = [copy for copy in copies[:number] if copy.digest]
         unread += [f"{copy.folder.name}: {copy.unread}" for copy in copies[:number] if not copy.digest]
-        index = rundir.write_report(
-            folder / INDEX, page.render_template("publish.html", runs=shown, unread=unread)
-        )
+        html = page.render_template("publish.html", runs=shown, unread=unread)
+        index = rundir.write_report(folder / INDEX, html)
         for copy in copies[number:]:
             shutil.rmtree(copy.folder)
-    except OSError as error:
-        next_step = "name a folder of yours with space left"
-        raise Problem("runs cannot be published there", str(folder), next_step, str(error)) from error
     names, removed = (tuple(copy.folder.name for copy in part) for part in (shown, copies[number:]))
-    foreign = tuple(str(run.run) for run in digests if _is_foreign(run.run / "site" / INDEX))
+    foreign = tuple(str(run.run) for run in digests if _has_foreign_page(run.run))
     return Published(index, names, removed, tuple(unread), foreign)
 
 
@@ -194,8 +190,9 @@ def _public_files(run: Path) -> Iterator[Path]:
     return (path for path in paths if path.is_file() and rundir.is_plain(path, run))
 
 
-def _is_foreign(index: Path) -> bool:
+def _has_foreign_page(run: Path) -> bool:
     """Return whether Allure's page exists, and nothing proves that this user's nodeproof built it."""
+    index = run / "site" / INDEX
     return index.is_file() and not rundir.is_sealed(index)
 
 
@@ -234,32 +231,25 @@ def _read_copies(folder: Path, claims: Mapping[str, Claim]) -> tuple[list[Copy],
     for mark in sorted(folder.glob(f"*/{rundir.PUBLISHED}")):
         if mark.parent.is_symlink():
             continue
-        if copy := _read_copy(mark, claims):
-            copies.append(copy)
+        if published := _read_time(mark, "published"):
+            copies.append(_read_copy(mark, published, claims))
         else:
-            foreign.append(
-                f"{mark.parent.name}: its {mark.name} is none of nodeproof: remove it if it is not needed"
-            )
+            what = f"its {mark.name} is none of nodeproof: remove it if it is not needed"
+            foreign.append(f"{mark.parent.name}: {what}")
     return sorted(copies, key=lambda copy: (copy.when, copy.folder.name), reverse=True), foreign
 
 
-def _read_copy(mark: Path, claims: Mapping[str, Claim]) -> Copy | None:
-    """Read a published run; None if its mark is not nodeproof's."""
-    began = published = None
-    with contextlib.suppress(Problem, AttributeError):
-        times = rundir.read_json(mark)
-        began, published = _parse_time(times.get("began")), _parse_time(times.get("published"))
-    if published is None:
-        return None
+def _read_copy(mark: Path, published: datetime, claims: Mapping[str, Claim]) -> Copy:
     try:
         run = digest.read(mark.parent, claims)
     except Problem as problem:
         return Copy(mark.parent, published, "", None, problem.what)
-    began_text = f"{began.isoformat(' ', 'minutes')[:16]} UTC" if began else ""
-    return Copy(mark.parent, began or published, began_text, run)
+    began = _read_time(mark, "began")
+    return Copy(mark.parent, began or published, f"{began:%Y-%m-%d %H:%M} UTC" if began else "", run)
 
 
-def _parse_time(text: Json) -> datetime | None:
-    with contextlib.suppress(ValueError, TypeError):
-        return datetime.fromisoformat(text).astimezone(UTC)
+def _read_time(mark: Path, name: str) -> datetime | None:
+    """Return a time of a file that marks a published run; None if it has none."""
+    with contextlib.suppress(Problem, AttributeError, ValueError, TypeError):
+        return datetime.fromisoformat(rundir.read_json(mark).get(name)).astimezone(UTC)
     return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from nodeproof.report.rundir import Row, RunFacts, Scenario, StoredRun, Unreadab
 
 FILE = "verdicts.recheck.json"
 ABSENT = "absent"
+_LAB_FIELDS = {"kubernetes_version", "components", "quarantined"}
 _LINKED = (
     *(rundir.TIMES, rundir.DECLARED, rundir.FIELDS, rundir.SHARD, rundir.PLAN, rundir.TOO_LOADED),
     allure.RESULTS,
@@ -65,10 +67,7 @@ class Rejudged:
     @property
     def is_changed(self) -> bool:
         """Whether a verdict or its reason is not the stored one."""
-        before, after = (
-            [(row["claim"], verdict_of(row)) for row in rows] for rows in (self.scenario.rows, self.rows)
-        )
-        return before != after
+        return [*map(verdict_of, self.scenario.rows)] != [*map(verdict_of, self.rows)]
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,13 @@ def recheck(run: Path, claims: Mapping[str, Claim]) -> Rechecked:
         raise Problem("there are no recordings of a run", str(run), "name a run that has `scenarios`")
     folder, partial = stored.folder / rundir.RECHECK, stored.folder / f".{rundir.RECHECK}"
     facts = stored.facts or reconstruct_facts(stored)
+    failed = "the run that was judged again cannot be written"
     try:
-        rundir.remove(partial)
-        changed = _write(partial, stored, facts, claims)
-        rundir.remove(folder)
-        partial.rename(folder)
-    except OSError as error:
-        failed = "the run that was judged again cannot be written"
-        next_step = "check permissions and free space of the run's folder"
-        raise Problem(failed, str(folder), next_step, str(error)) from error
+        with rundir.explained(failed, folder, "check permissions and free space of the run's folder"):
+            rundir.remove(partial)
+            changed = _write(partial, stored, facts, claims)
+            rundir.remove(folder)
+            partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     rechecked = digest.read(folder, claims)
@@ -122,13 +119,13 @@ def _write(
     rundir.write_json(into / rundir.VERDICTS, rows)
     rundir.write_facts(into, facts)
     is_lost = stored.facts is None and (stored.folder / rundir.RUN).exists()
-    no_end = "run.json is malformed: when the run ended, and whether it did, nothing says." if is_lost else ""
+    unknown_end = "run.json is malformed: when the run ended, and whether it did, nothing says."
     notes = {
         "run": facts.run,
         "judged": datetime.now(UTC).isoformat(timespec="seconds"),
         "changed": [asdict(difference) for difference in changed],
         "lost": lost,
-        "no_end": no_end,
+        "no_end": unknown_end if is_lost else "",
     }
     rundir.write_json(into / rundir.CHANGES, notes)
     return changed
@@ -188,8 +185,8 @@ def _write_result(
         path = allure.path_of(folder.parents[1], result)
     elif rejudged.judged:
         path, result = last
-        old_status = allure.status_of([verdict_of(row) for row in scenario.rows])
         # A scenario that failed for another reason than its verdicts still failed.
+        old_status = allure.status_of([*map(verdict_of, scenario.rows)])
         failed_otherwise = result.get("status") != old_status and status in ("passed", "skipped")
         if rejudged.is_changed and not failed_otherwise:
             result = allure.with_status(result, status, message)
@@ -232,11 +229,7 @@ def _stored_labs(run: Path) -> Iterator[Mapping[str, Json]]:
         if path.suffix == ".json":
             with contextlib.suppress(Unreadable):
                 lab = rundir.read_json(path)
-                if isinstance(lab, dict) and lab.keys() >= {
-                    "kubernetes_version",
-                    "components",
-                    "quarantined",
-                }:
+                if isinstance(lab, dict) and lab.keys() >= _LAB_FIELDS:
                     yield lab
 
 
@@ -267,24 +260,18 @@ def differences(old: Iterable[Row], new: Iterable[Row]) -> list[Difference]:
     """Return the judgments whose outcome or code differs, paired by scenario, claim and order."""
     before, after = _by_judgment(old), _by_judgment(new)
     changed = []
-    for scenario, claim, number in {**before, **after}:
-        was, now = (rows.get((scenario, claim, number)) for rows in (before, after))
-        if _label(was) != _label(now):
-            reason = str((now or was or {})["reason"])
-            changed.append(Difference(scenario, claim, _label(was), _label(now), reason))
+    for place, last in {**before, **after}.items():
+        was, now = (verdict_of(rows[place]).label if place in rows else ABSENT for rows in (before, after))
+        if was != now:
+            changed.append(Difference(last["scenario"], last["claim"], was, now, last["reason"]))
     return changed
-
-
-def _label(row: Row | None) -> str:
-    return verdict_of(row).label if row else ABSENT
 
 
 def _by_judgment(rows: Iterable[Row]) -> Mapping[tuple[str, str, int], Row]:
     """Return rows by scenario, claim and number, as a scenario may judge a claim several times."""
-    numbered: dict[tuple[str, str, int], Row] = {}
+    numbers, by_judgment = Counter[tuple[str, str]](), {}
     for row in rows:
-        number = 0
-        while (row["scenario"], row["claim"], number) in numbered:
-            number += 1
-        numbered[row["scenario"], row["claim"], number] = row
-    return numbered
+        judged = (row["scenario"], row["claim"])
+        by_judgment[(*judged, numbers[judged])] = row
+        numbers[judged] += 1
+    return by_judgment

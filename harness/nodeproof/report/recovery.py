@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -96,26 +97,34 @@ class Cell:
 def measure(history: History, configuration: Configuration) -> Iterator[Recovery]:
     """Yield the recovery of each node that a fault made not Ready."""
     for name, node, injected_t, healing in _faults(history):
-        changes = _ready_changes(history.versions("nodes", "", node))
-        if _status_at(changes, injected_t) != "True":
-            continue
-        lost = next(((t, status) for t, status in changes if t > injected_t and status != "True"), None)
-        if lost is None or lost[0] > healing.t or not _is_silenced(history, node, injected_t, lost[0]):
+        versions = history.versions("nodes", "", node)
+        changes = [(version.t, condition_status(version.object, "Ready")) for version in versions]
+        before = [status for t, status in changes if t <= injected_t]
+        lost_t, lost_as = next(
+            ((t, status) for t, status in changes if t > injected_t and status != "True"), (math.inf, "")
+        )
+        if (
+            before[-1:] != ["True"]
+            or lost_t > healing.t
+            or not _is_silenced(history, node, injected_t, lost_t)
+        ):
             continue
         back_t = next((t for t, status in changes if t > healing.t and status == "True"), None)
         evicted = _first_evicted(history, node, injected_t, healing.t)
-        replaced_t = _replaced_t(history, node, injected_t)
-        moved_t = _moved_t(history, node, injected_t)
         yield Recovery(
             name,
             node,
-            detected_s=lost[0] - injected_t,
-            evicted_s=evicted.t - injected_t if evicted else None,
-            replaced_s=replaced_t - injected_t if replaced_t else None,
-            moved_s=moved_t - injected_t if moved_t else None,
-            back_s=back_t - healing.t if back_t else None,
-            documented_s=_documented(configuration, evicted) if lost[1] == "Unknown" else {},
+            detected_s=lost_t - injected_t,
+            evicted_s=_since(injected_t, evicted.t if evicted else None),
+            replaced_s=_since(injected_t, _replaced_t(history, node, injected_t)),
+            moved_s=_since(injected_t, _moved_t(history, node, injected_t)),
+            back_s=_since(healing.t, back_t),
+            documented_s=_documented(configuration, evicted) if lost_as == "Unknown" else {},
         )
+
+
+def _since(begin_t: float, end_t: float | None) -> float | None:
+    return None if end_t is None else end_t - begin_t
 
 
 def write(folder: Path, history: History, configuration: Configuration) -> None:
@@ -175,15 +184,6 @@ def _is_silenced(history: History, node: str, injected_t: float, lost_t: float) 
     return not any(injected_t + _LATE_S < renewal.t < lost_t for renewal in renewals)
 
 
-def _ready_changes(versions: Iterable[Version]) -> Sequence[tuple[float, str]]:
-    """Return the status of the condition Ready of each state of a Node, with its time (s)."""
-    return [(version.t, condition_status(version.object, "Ready")) for version in versions]
-
-
-def _status_at(changes: Iterable[tuple[float, str]], t: float) -> str:
-    return next((status for since_t, status in reversed([*changes]) if since_t <= t), "")
-
-
 def _first_evicted(history: History, node: str, since_t: float, until_t: float) -> Version | None:
     """Return the first state of a pod of the node that the taint eviction controller deleted.
 
@@ -241,14 +241,12 @@ def _documented(configuration: Configuration, evicted: Version | None) -> Mappin
         detection, taint = compute(detection_from_fault(), context, {}), compute(taint_pass(), context, {})
     except KeyError:
         return {}
-    documented = {"detected_s": (detection.low_s, detection.high_s)}
-    if evicted:
-        tolerated_s = unreachable_toleration_s(evicted.object)
-        documented["evicted_s"] = (
-            detection.low_s + tolerated_s,
-            detection.high_s + taint.high_s + tolerated_s,
-        )
-    return documented
+    low_s, high_s = detection.low_s, detection.high_s
+    if evicted is None:
+        return {"detected_s": (low_s, high_s)}
+    tolerated_s = unreachable_toleration_s(evicted.object)
+    evicted_s = (low_s + tolerated_s, high_s + taint.high_s + tolerated_s)
+    return {"detected_s": (low_s, high_s), "evicted_s": evicted_s}
 
 
 def _by_fault(recoveries: Iterable[Recovery]) -> Mapping[str, list[Recovery]]:

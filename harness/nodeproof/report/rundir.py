@@ -45,7 +45,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, get_args
 
-from nodeproof import disk
+from nodeproof import disk, locks
 from nodeproof.model import redact
 from nodeproof.model.claim import Claim, page_agreement
 from nodeproof.model.cluster import Configuration, select_fields
@@ -83,16 +83,22 @@ def read_text(path: Path) -> str:
     return read_bytes(path).decode()
 
 
+@contextlib.contextmanager
+def explained(what: str, where: Path | str, next_step: str) -> Iterator[None]:
+    """Raise an OSError of the context as a Problem."""
+    try:
+        yield
+    except OSError as error:
+        raise Problem(what, str(where), next_step, str(error)) from error
+
+
 def write_report(path: Path, text: str) -> Path:
     """Write a report in one step, also to where a user wants it. Raises Problem if that fails."""
-    failed = "the report cannot be written"
-    next_step = "name a file in a folder of yours"
+    failed, next_step = "the report cannot be written", "name a file in a folder of yours"
     if path.is_dir():
         raise Problem(f"{failed}: this is a folder", str(path), next_step)
-    try:
+    with explained(failed, path, next_step):
         return disk.replace(path, encodable(f"{text.rstrip()}\n").encode())
-    except OSError as error:
-        raise Problem(failed, str(path), next_step, str(error)) from error
 
 
 def entries(folder: Path) -> list[Path]:
@@ -124,8 +130,12 @@ def seal(page: Path) -> None:
     Raises:
         OSError: The page cannot be read, or the seal cannot be written.
     """
+    path = _key_file()
     with contextlib.suppress(OSError):
-        _make_key()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with locks.locked(path.with_suffix(".lock")):
+            if not _key():
+                disk.write_private(path, secrets.token_bytes(_KEY_BYTES))
     if key := _key():
         disk.replace(_seal_path(page), _page_digest(key, page))
 
@@ -156,23 +166,6 @@ def _key() -> bytes:
     except OSError:
         return b""
     return key if is_private and len(key) == _KEY_BYTES else b""
-
-
-def _make_key() -> None:
-    """Make the user's key if there is none, atomically. Raises OSError."""
-    path = _key_file()
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(_KEY_BYTES))
-    try:
-        # Unlike a rename, a link does not replace the key of another process.
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(partial)
-    finally:
-        partial.unlink()
 
 
 def _key_file() -> Path:
@@ -314,22 +307,18 @@ class Scenario:
     def history(self) -> History:
         """Read the recording. Raises Problem if the file is missing or malformed."""
         path = self.folder / "history.jsonl"
-        try:
+        with _parsing(path, "a line is no entry of a history"):
             return History.parse(_read_text(path).splitlines())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise malformed(path, f"a line is no entry of a history: {error}") from error
 
     def configuration(self) -> Configuration:
         """Read the running configuration. Raises Problem if the file is missing or malformed."""
         path, fields_path = self.folder / "configuration.json", self.folder.parents[1] / FIELDS
-        try:
+        with _parsing(path, "not a configuration"):
             configuration = Configuration.from_json(_read_object(path))
             # A run of an earlier version has no fields.
             stored = _read_object(fields_path) if fields_path.exists() else {}
             fields = {resource: frozenset(paths) for resource, paths in stored.items()}
-        except (KeyError, TypeError) as error:
-            raise malformed(path, f"not a configuration: {error}") from error
-        return replace(configuration, fields=fields)
+            return replace(configuration, fields=fields)
 
 
 @dataclass(frozen=True)
@@ -358,16 +347,6 @@ class StoredRun:
         if self.facts:
             return self.facts.began
         return self.shard.began if self.shard else _find_start(self.folder)
-
-
-@dataclass(frozen=True)
-class RecheckNotes:
-    """What `recheck.json` has of the recorded run, besides changed verdicts."""
-
-    lost: tuple[str, ...] = ()
-    """What could not be judged again, a sentence each."""
-    no_end: str = ""
-    """Why nothing shows when the recorded run ended; empty if it is the run's own fault."""
 
 
 def new_folder(base: Path, profile: str, lab: str) -> Path:
@@ -418,11 +397,12 @@ def display_name(run: Path) -> str:
     return f"{run.parent.name}/{run.name}" if is_rechecked(run) else run.name
 
 
-def read_recheck(run: Path) -> RecheckNotes:
+def read_recheck(run: Path) -> tuple[Sequence[str], str]:
+    """Return what could not be judged again, and why nothing shows when the recorded run ended, if so."""
     with contextlib.suppress(Unreadable, TypeError):
         notes = _read_object(run / CHANGES)
-        return RecheckNotes(tuple(map(str, notes.get("lost", ()))), str(notes.get("no_end", "")))
-    return RecheckNotes()
+        return [str(sentence) for sentence in notes.get("lost", ())], str(notes.get("no_end", ""))
+    return (), ""
 
 
 def slug(nodeid: str) -> str:
@@ -569,7 +549,7 @@ def read_facts(run: Path) -> RunFacts:
     """Read `run.json`. Raises Problem if it is missing, malformed or of a newer format."""
     path = run / RUN
     content = select_fields(RunFacts, _read_object(path))
-    try:
+    with _parsing(path, "not the facts of a run"):
         if (number := content.get("format", FORMAT)) > FORMAT:
             newer = f"this run was written by a newer nodeproof (format {number}, this one reads {FORMAT})"
             raise NewerFormat(newer, str(path), "use that version")
@@ -577,18 +557,15 @@ def read_facts(run: Path) -> RunFacts:
         later = {name: tuple(content.get(name, ())) for name in ("merged", "overrides")}
         facts = RunFacts(**{**content, **lists, **later})
         _check_types(facts)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise malformed(path, f"not the facts of a run: {error}") from error
-    return facts
+        return facts
 
 
 def _check_types(facts: RunFacts) -> None:
     """Check the content of a file that somebody may have edited. Raises TypeError, ValueError."""
     texts = (facts.run, facts.began, facts.lab, facts.profile, facts.kubernetes_version, facts.command)
     lists = (*facts.settings, *facts.overrides, *facts.quarantined, *facts.selected)
-    for text in (*texts, facts.exit_reason, *lists):
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text")
+    if not all(isinstance(text, str) for text in (*texts, facts.exit_reason, *lists)):
+        raise TypeError("a field is no text")
     if not all(isinstance(component, dict) for component in facts.components.values()):
         raise TypeError("a component is no object")
     for time in filter(None, (facts.began, facts.ended)):
@@ -614,10 +591,8 @@ def read_shard(run: Path, facts: RunFacts | None = None) -> Shard | None:
 
 
 def _parse_shard(path: Path, content: Json) -> Shard:
-    try:
+    with _parsing(path, "not a shard"):
         return Shard.from_json(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise malformed(path, f"not a shard: {error}") from error
 
 
 def read_verdicts(run: Path) -> tuple[Row, ...]:
@@ -660,18 +635,15 @@ def read_scenario(folder: Path) -> Scenario:
     """Read a judged scenario. Raises Problem if `judgments.json` is missing or malformed."""
     path = folder / "judgments.json"
     content = _read_object(path)
-    try:
+    with _parsing(path, "not the judgments of a scenario"):
         judgments = tuple(
             Judgment(str(judgment["claim"]), Check.from_json(judgment["check"]))
             for judgment in content["judgments"]
         )
         rows = _rows(path, content["verdicts"])
-        scenario = Scenario(str(content["scenario"]), folder, judgments, rows, content)
-    except (KeyError, TypeError) as error:
-        raise malformed(path, f"not the judgments of a scenario: {error}") from error
-    if [judgment.claim for judgment in judgments] != [row["claim"] for row in rows[: len(judgments)]]:
-        raise malformed(path, "its verdicts are not those of its judgments")
-    return scenario
+        if [judgment.claim for judgment in judgments] != [row["claim"] for row in rows[: len(judgments)]]:
+            raise malformed(path, "its verdicts are not those of its judgments")
+        return Scenario(str(content["scenario"]), folder, judgments, rows, content)
 
 
 def _find_start(run: Path) -> str:
@@ -722,6 +694,15 @@ def _is_row(row: Json) -> bool:
 
 def malformed(path: Path, detail: str) -> Unreadable:
     return Unreadable("a file of the run is malformed", str(path), _RESTORE, detail)
+
+
+@contextlib.contextmanager
+def _parsing(path: Path, failed: str) -> Iterator[None]:
+    """Raise as `malformed` what content of another form leads to."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise malformed(path, f"{failed}: {error}") from error
 
 
 Declared = Mapping[str, tuple[str, ...]]

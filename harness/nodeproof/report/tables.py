@@ -18,8 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from nodeproof.model.problem import Problem
@@ -37,7 +36,7 @@ from nodeproof.report.digest import (
     verdict_of,
 )
 from nodeproof.report.page import render_template
-from nodeproof.report.plain import COMPLETE, aligned, on_terminal, shortened, title, wrapped
+from nodeproof.report.plain import COMPLETE, aligned, on_terminal, shortened, wrapped
 from nodeproof.report.rundir import Row
 
 TABLE_FILE = "table.txt"
@@ -193,15 +192,7 @@ def _skipped(rows: Sequence[Row]) -> Iterator[str]:
 def summary(run: Digest) -> str:
     """Return a run in Markdown, for the page of a CI run; also of one that is not whole."""
     counts = {state: (number, label) for state, label, number in run.counts}
-    return render_template(
-        "summary.md",
-        run=run,
-        counts=counts,
-        labels=LABELS,
-        details=details_of,
-        scenario_title=title,
-        most=MAX_LISTED,
-    )
+    return render_template("summary.md", run=run, counts=counts, labels=LABELS, most=MAX_LISTED)
 
 
 JUNIT_FILE = "junit.xml"
@@ -249,12 +240,11 @@ def _suite(title: str, run: Digest, cases: Iterable[ET.Element]) -> ET.Element:
         "kubernetes": run.kubernetes_version,
         "lab": run.lab,
         "profile": run.profile,
-        **({"set": " ".join(run.overrides)} if run.overrides else {}),
+        "set": " ".join(run.overrides),
         "run": run.facts.run if run.facts else run.run.name,
+        "judged": "again, from the recordings, by nodeproof recheck" if run.is_judged_again else "",
     }
-    if run.is_judged_again:
-        facts["judged"] = "again, from the recordings, by nodeproof recheck"
-    properties.extend(_element("property", name=name, value=value) for name, value in facts.items())
+    properties.extend(_element("property", name=name, value=value) for name, value in facts.items() if value)
     suite.extend(cases)
     _set_counts(suite)
     return suite
@@ -290,9 +280,8 @@ def _case(entry: Entry, unjudged: Sequence[str], times: Mapping[str, float]) -> 
 
 
 def _describe_row(row: Row) -> str:
-    details = {"scenario": row["scenario"], **details_of(row)}
-    lines = [f"{f'{name}:':<10} {text}" for name, text in details.items()]
-    return "\n".join([f"{verdict_of(row).label}: {row['reason']}", *lines])
+    details = digest.listed({"scenario": row["scenario"], **details_of(row)})
+    return "\n".join([f"{verdict_of(row).label}: {row['reason']}", *details])
 
 
 def _scenarios_without_verdict(run: Digest) -> Mapping[str, Sequence[str]]:
@@ -309,61 +298,50 @@ def _element(tag: str, **attributes: str) -> ET.Element:
 
 
 _SETUP = ("kubernetes_version", "lab", "profile", "settings")
+_GAUGES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "run_start": ("start of the run since the epoch", (), "seconds"),
+    "run_duration": ("duration of a run that ended", (), "seconds"),
+    "run_complete": ("1 if the run ended and all of it can be read, else 0", (), ""),
+    "claims": ("number of claims in each state", ("state",), ""),
+    "claim_state": ("1 for the state of each judged claim", ("claim", "area", "state"), ""),
+    "claim_measured": ("measured time of a claim", ("claim",), "seconds"),
+    "claim_window_low": ("earliest time that conforms", ("claim",), "seconds"),
+    "claim_window_high": ("latest time that conforms", ("claim",), "seconds"),
+}
+"""Meaning, own labels and unit of each metric."""
 
 
 def open_metrics(runs: Sequence[Digest]) -> str:
     """Return the metrics of runs. Raises Problem if two have the same set-up."""
-    setups = [_setup(run) for run in runs]
+    setups = [[run.kubernetes_version, run.lab, run.profile, " ".join(run.overrides)] for run in runs]
+    registry = CollectorRegistry()
+    gauges = {
+        name: Gauge(f"nodeproof_{name}", text, (*_SETUP, *labels), unit=unit, registry=registry)
+        for name, (text, labels, unit) in _GAUGES.items()
+    }
     for run, setup in zip(runs, setups, strict=True):
         if setups.count(setup) > 1:
             message = f"two runs have the set-up {' '.join(filter(None, setup))}"
             raise Problem(message, str(run.run), "pass only one of them")
-    registry = CollectorRegistry()
-    registry.register(_Runs(runs))
+        for name, labels, value in _samples(run):
+            gauges[name].labels(*setup, *labels).set(value)
     metrics: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
     return metrics.decode()
 
 
-class _Runs:
-    """A collector of prometheus_client over runs."""
-
-    def __init__(self, runs: Sequence[Digest]) -> None:
-        self._runs = runs
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all runs."""
-        started = _gauge("run_start", "start of the run since the epoch", unit="seconds")
-        duration = _gauge("run_duration", "duration of a run that ended", unit="seconds")
-        whole = _gauge("run_complete", "1 if the run ended and all of it can be read, else 0")
-        counts = _gauge("claims", "number of claims in each state", "state")
-        state = _gauge("claim_state", "1 for the state of each judged claim", "claim", "area", "state")
-        measured = _gauge("claim_measured", "measured time of a claim", "claim", unit="seconds")
-        low = _gauge("claim_window_low", "earliest time that conforms", "claim", unit="seconds")
-        high = _gauge("claim_window_high", "latest time that conforms", "claim", unit="seconds")
-        for run in self._runs:
-            setup = _setup(run)
-            if run.facts and run.facts.began:
-                started.add_metric(setup, datetime.fromisoformat(run.facts.began).timestamp())
-            if run.facts and run.facts.ended:
-                duration.add_metric(setup, run.facts.duration_s)
-            whole.add_metric(setup, float(run.is_whole))
-            for name, _label, number in run.counts:
-                if name != "silent":
-                    counts.add_metric([*setup, name], number)
-            for entry in (entry for entry in run.entries if entry.state != "silent"):
-                state.add_metric([*setup, entry.id, entry.area, entry.state], 1)
-                row = entry.rows[0] if entry.rows else {}
-                if row.get("measured") and row["measured"]["unit"] == "s":
-                    measured.add_metric([*setup, entry.id], row["measured"]["value"])
-                if row.get("window"):
-                    low.add_metric([*setup, entry.id], row["window"]["low_s"])
-                    high.add_metric([*setup, entry.id], row["window"]["high_s"])
-        yield from (started, duration, whole, counts, state, measured, low, high)
-
-
-def _setup(run: Digest) -> list[str]:
-    return [run.kubernetes_version, run.lab, run.profile, " ".join(run.overrides)]
-
-
-def _gauge(name: str, text: str, *labels: str, unit: str = "") -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"nodeproof_{name}", text, labels=[*_SETUP, *labels], unit=unit)
+def _samples(run: Digest) -> Iterator[tuple[str, Sequence[str], float]]:
+    """Yield the metrics of a run with their own labels."""
+    if run.facts and run.facts.began:
+        yield "run_start", (), datetime.fromisoformat(run.facts.began).timestamp()
+    if run.facts and run.facts.ended:
+        yield "run_duration", (), run.facts.duration_s
+    yield "run_complete", (), run.is_whole
+    yield from (("claims", (state,), number) for state, _label, number in run.counts if state != "silent")
+    for entry in (entry for entry in run.entries if entry.state != "silent"):
+        yield "claim_state", (entry.id, entry.area, entry.state), 1
+        row = entry.rows[0] if entry.rows else {}
+        if row.get("measured") and row["measured"]["unit"] == "s":
+            yield "claim_measured", (entry.id,), row["measured"]["value"]
+        if row.get("window"):
+            yield "claim_window_low", (entry.id,), row["window"]["low_s"]
+            yield "claim_window_high", (entry.id,), row["window"]["high_s"]

@@ -319,15 +319,13 @@ def rates(history: History, judged: Judged) -> list[Curve]:
     """Return the curve of each judged rate with at least two occurrences, once for several claims."""
     curves: dict[str, Curve] = {}
     for judgment, verdict in judged:
-        check, window = judgment.check, verdict.window
-        if check.name != "spaced" or window is None or str(check.args) in curves:
-            continue
-        times = _occurrences(history, judgment)
-        if len(times) > 1 and window.low_s > 0:
+        window, args = verdict.window, judgment.check.args
+        if judgment.check.name == "spaced" and window and window.low_s > 0 and str(args) not in curves:
+            times = _occurrences(history, judgment)
             since_first = tuple(t - times[0] for t in times)
-            curves[str(check.args)] = Curve(
-                judgment.claim, verdict.outcome, verdict.reason, since_first, window.low_s, window.high_s
-            )
+            if len(times) > 1:
+                about = (judgment.claim, verdict.outcome, verdict.reason)
+                curves[str(args)] = Curve(*about, since_first, window.low_s, window.high_s)
     return list(curves.values())
 
 
@@ -369,8 +367,8 @@ def _fault_lanes(history: History) -> Iterator[Lane]:
     for entry in history.of_kind("fault"):
         faults.setdefault(entry.data["id"], {}).setdefault(entry.data["step"], entry)
     for id_, steps in faults.items():
-        last = [*steps.values()][-1].data
-        fault, node = last.get("fault") or {}, str(last.get("node") or "")
+        entries = list(steps.values())
+        fault, node = entries[-1].data.get("fault") or {}, str(entries[-1].data.get("node") or "")
         name = " ".join(str(fault[key]) for key in ("direction", "fault") if key in fault) or id_
         label = f"{name} on {node}" if node and node not in name else name
         if "injected" in steps:
@@ -378,8 +376,7 @@ def _fault_lanes(history: History) -> Iterator[Lane]:
             end_t = end.t if end else history.ended_t
             yield Lane("fault", label, (Bar(steps["injected"].t, end_t, "fault", label),))
         else:
-            first_t = min(entry.t for entry in steps.values())
-            yield Lane("fault", "", marks=(Mark(first_t, "✕", f"{label}: {', '.join(steps)}"),))
+            yield Lane("fault", "", marks=(Mark(entries[0].t, "✕", f"{label}: {', '.join(steps)}"),))
 
 
 def _node_lanes(history: History, names: set[str]) -> Iterator[Lane]:
@@ -398,25 +395,17 @@ def _node_changes(history: History, node: str) -> int:
 
 
 def _lanes_of_node(history: History, node: str) -> Iterator[Lane]:
-    versions = history.versions("nodes", "", node)
-    conditions = [
-        (version.t, "" if version.deleted else condition_status(version.object, "Ready"))
-        for version in versions
-    ]
-    bars = tuple(
-        Bar(start, end, *_CONDITIONS.get(status, _NO_CONDITION))
-        for start, end, status in _runs(conditions, history.ended_t)
-    )
-    yield Lane(node, "condition", bars)
-    taints = [(version.t, () if version.deleted else _taints(version)) for version in versions]
-    for taint in {taint: None for version in versions for taint in _taints(version)}:
-        presence = [(t, taint in present) for t, present in taints]
-        bars = tuple(
-            Bar(start, end, "taint", taint)
-            for start, end, is_present in _runs(presence, history.ended_t)
-            if is_present
-        )
-        yield Lane(node, taint, bars)
+    conditions, taints = [], []
+    for version in history.versions("nodes", "", node):
+        conditions.append((version.t, "" if version.deleted else condition_status(version.object, "Ready")))
+        taints.append((version.t, () if version.deleted else _taints(version)))
+    spans = _runs(conditions, history.ended_t)
+    states = (Bar(start, end, *_CONDITIONS.get(state, _NO_CONDITION)) for start, end, state in spans)
+    yield Lane(node, "condition", tuple(states))
+    for taint in dict.fromkeys(taint for _t, present in taints for taint in present):
+        spans = _runs([(t, taint in present) for t, present in taints], history.ended_t)
+        bars = (Bar(start, end, "taint", taint) for start, end, is_present in spans if is_present)
+        yield Lane(node, taint, tuple(bars))
     beats = tuple(
         Mark(beat.t, TICK if beat.detail["heartbeat"] == "lease" else "◆")
         for beat in heartbeats.heartbeats(history, node)
@@ -560,17 +549,10 @@ def _bracket(history: History, judgment: Judgment, verdict: Verdict) -> Bracket:
     anchor = None if verdict.code == "check-failed" else _anchor(history, judgment, window)
     if anchor is None or window is None:
         return Bracket(label, verdict.outcome, reason, anchor)
+    low, high, is_negative = anchor + window.low_s, anchor + window.high_s, window.shape == "negative"
     delay_s = measured.value if measured is not None and isinstance(measured.value, float) else None
-    return Bracket(
-        label,
-        verdict.outcome,
-        reason,
-        anchor,
-        low=anchor + window.low_s,
-        high=anchor + window.high_s,
-        observed=None if delay_s is None else anchor + delay_s,
-        is_negative=window.shape == "negative",
-    )
+    observed = None if delay_s is None else anchor + delay_s
+    return Bracket(label, verdict.outcome, reason, anchor, low, high, observed, is_negative)
 
 
 def _anchor(history: History, judgment: Judgment, window: Window | None) -> float | None:
