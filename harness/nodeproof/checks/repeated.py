@@ -227,16 +227,8 @@ def doubled(
 ) -> Measurement:
     """Check that an event repeats with waits that double from `first_s` up to `most_s`.
 
-    The check covers the time between `after` and `until`. A try may add up to `takes_s` to each wait.
-
-    Args:
-        event: The repeated event.
-        first_s: Length of the first wait (s).
-        most_s: Length at which waits stop growing (s).
-        takes_s: Longest duration of one try (s).
-        at_least: Minimum number of waits.
-        after: Start of the checked time.
-        until: End of the checked time.
+    The check covers the time between `after` and `until`, in which there must be `at_least` waits. A try may
+    add up to `takes_s` to each wait. All are in seconds.
 
     Raises:
         ValueError: The waits do not grow.

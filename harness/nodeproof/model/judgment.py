@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, TypeVar
 from nodeproof.model.pattern import Json
 from nodeproof.model.window import Stored, WindowSpec
 
-
 Result = TypeVar("Result")
 
 
@@ -152,7 +151,9 @@ class Word(Generic[Result]):
     keys: Mapping[str, str]
 
     @classmethod
-    def of(cls, name: str, function: Callable[..., Result], keys: Mapping[str, str], first: int = 0) -> Word[Result]:
+    def of(
+        cls, name: str, function: Callable[..., Result], keys: Mapping[str, str], first: int = 0
+    ) -> Word[Result]:
         """Return the word of a function whose stored parameters begin with number `first`."""
         parameters = [*inspect.signature(function).parameters.values()][first:]
         names = [parameter.name for parameter in parameters]
