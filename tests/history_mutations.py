@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 from nodeproof.checks import heartbeats, moments, observations
 from nodeproof.checks.checks import between, find_event
-from nodeproof.checks.contact import silences
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.claim import Claim
@@ -112,7 +111,7 @@ def _is_silenced(history: History, node: str, t: float) -> bool:
     """Return whether a fault should keep a node's kubelet from the API server at a time (s)."""
     return any(
         silence.node == node and silence.span.since_t < t < silence.span.until_t
-        for silence in silences(history)
+        for silence in heartbeats.silences(history)
     )
 
 

@@ -276,6 +276,12 @@ class Story:
         self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **repeated, **more)
         return self
 
+    def looks(self, since_t: float, until_t: float, value: Json, period_s: float = 0.5) -> Story:
+        """Record periodic observations."""
+        for number in range(int((until_t - since_t) / period_s) + 1):
+            self.look(since_t + number * period_s, value)
+        return self
+
     def evict(self, t: float, name: str = POD, *, is_watched: bool = True) -> Story:
         """Request a pod's deletion."""
         deletion = {"deletionTimestamp": wall(t)}

@@ -85,10 +85,8 @@ def broken(story: Story, resource: str, since_t: float, until_t: float, *, lists
 
 def ended(story: Story) -> Story:
     """Cordon the Node, delete the pod, and uncordon the Node."""
-    story.cordon(CORDON_T)
-    for tenth in range(int(CORDON_T) * 10, 500, 10):
-        story.look(tenth / 10 + 0.5, "x" if tenth < UNCORDON_T * 10 else "y")
-    return story.evict(CORDON_T + 2.0).cordon(UNCORDON_T, on=False)
+    story.looks(CORDON_T + 0.5, UNCORDON_T - 0.5, "x", 1.0).looks(UNCORDON_T + 0.5, 49.5, "y", 1.0)
+    return story.cordon(CORDON_T).evict(CORDON_T + 2.0).cordon(UNCORDON_T, on=False)
 
 
 ANCHORED: Mapping[str, Check] = {
@@ -150,9 +148,7 @@ def test_gap_that_may_hide_an_early_event_proves_nothing(lists: bool, expected: 
 
 def test_gap_that_may_hide_the_first_end_of_a_state_proves_nothing() -> None:
     story = broken(Story().cordon(20.0), "pods", 23.0, 25.0, lists=True)
-    for t in range(20, 50):
-        story.look(t + 0.5, "x" if t < 24 else "y")
-    story.pod(45.0).evict(46.0)
+    story.looks(20.5, 23.5, "x", 1.0).looks(24.5, 49.5, "y", 1.0).pod(45.0).evict(46.0)
     shown = observations.shown_throughout("locks", NODE, "x", CORDONED, DELETED)
     assert label(shown, story) == GAP
 
@@ -327,8 +323,7 @@ def a_pod(story: Story) -> None:
 
 
 def looked_at(story: Story) -> None:
-    for t in range(20, 40):
-        story.look(float(t), "x" if t < 25 else "y")
+    story.looks(20.0, 24.0, "x", 1.0).looks(25.0, 39.0, "y", 1.0)
 
 
 IN_TIME, SOON_AFTER = EVENT.after(ANCHOR, windows.toleration(10.0)), EVENT.after(ANCHOR, windows.up_to(3.0))
@@ -423,11 +418,7 @@ SHOWN = observations.not_listed("locks", NODE, "Unknown", HEALING)
 
 
 def observed() -> Story:
-    story = partition()
-    for number in range(80):
-        story.look(number / 2 + 0.3, "Running")
-    story.fault(40.0, "healing", "healed")
-    return story
+    return partition().looks(0.3, 39.8, "Running").fault(40.0, "healing", "healed")
 
 
 @pytest.mark.parametrize(
@@ -576,13 +567,9 @@ def around() -> Sequence[Entry]:
     story.look(4.5, "1", moments.WRITE)
     for moment in OBSERVATIONS:
         story.look(5.0, "1", "figure", NODE, id=moment.id)
-    story.pod(5.5)
-    story.condition(20.0, "Unknown")
-    story.condition(22.0, "True")
-    story.pod(30.0, "p-2")
-    story.mark(31.0, "a", "b")
+    story.pod(5.5).condition(20.0, "Unknown").condition(22.0, "True").pod(30.0, "p-2").mark(31.0, "a", "b")
+    story.looks(1.0, 34.0, "x", 1.0).looks(35.0, 54.0, "y", 1.0)
     for t in range(1, 55):
-        story.look(float(t), "x" if t < 35 else "y")
         story.look(float(t), "1" if t < 35 else "2", "figures")
     story.fault(50.0, "healing", "healed")
     return tuple(story.fence(ENDS_T).entries)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from nodeproof.checks import contact
+from nodeproof.checks import heartbeats
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
 from nodeproof.checks.settings import KUBELET, changed_default, changed_settings
 from nodeproof.model.claim import Claim, includes, release
@@ -393,7 +393,7 @@ def _doubts(
     not_injected = _not_injected(history, check)
     if not_injected:
         yield unproven("not-injected", not_injected)
-    renewed = contact.contact(history, configuration)
+    renewed = heartbeats.contact(history, configuration)
     if renewed:
         yield unproven("not-injected", f"{renewed}; {verdict.reason}", verdict.window, verdict.measured)
     if exit_entry is not None:
@@ -424,7 +424,7 @@ def _not_injected(history: History, check: Check) -> str:
 
 def _with_foreign_write(verdict: Verdict, history: History) -> Verdict:
     """Add to a deviation who else wrote the Lease of a node that was cut off, if anybody did."""
-    written = contact.foreign_write(history) if verdict.outcome == "deviates" else ""
+    written = heartbeats.foreign_write(history) if verdict.outcome == "deviates" else ""
     return replace(verdict, reason=f"{verdict.reason}; {written}") if written else verdict
 
 
