@@ -335,7 +335,9 @@ def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) ->
 def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
     if claim.subject == "kubelet" and not configuration.tested_kubelet:
         return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
-    if claim.subject == CLOUD and not _is_of_the_tree(configuration, CLOUD):
+    # An executable of the tree is the controller manager's own file: two files may come from two trees.
+    cloud, manager = (configuration.components.get(name, {}) for name in (CLOUD, "kube-controller-manager"))
+    if claim.subject == CLOUD and not (cloud and cloud["sha256"] == manager["sha256"]):
         return unproven("lab-lacks", f"the {CLOUD} was not built from the Kubernetes under test")
     return None
 
@@ -347,15 +349,6 @@ def _versions(kubelet: str, configuration: Configuration) -> Sequence[str]:
 
 def _includes_all(versions: str, actual: Sequence[str]) -> bool:
     return all(includes(versions, version) for version in actual)
-
-
-def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
-    """Return whether an executable is the controller manager's own file.
-
-    Two files may come from two source trees.
-    """
-    components = [configuration.components.get(name, {}) for name in (role, "kube-controller-manager")]
-    return bool(components[0]) and components[0]["sha256"] == components[1]["sha256"]
 
 
 def undecided_s(check: Check, history: History, configuration: Configuration, now_t: float) -> float | None:
