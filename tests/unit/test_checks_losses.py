@@ -297,85 +297,59 @@ def words(what: str, *times: float) -> list[tuple[str, float]]:
     return [(what, t) for t in times]
 
 
-@dataclass(frozen=True)
-class LossCase:
-    """A check, a log that suffices for its verdict, and the time in which a line was lost."""
-
-    check: Check
-    left: str
-    since_t: float
-    until_t: float
-    more: Callable[[Story], None] = lambda _story: None
-
-    def story(self) -> Story:
-        story = telling(*lines(self.left))
-        self.more(story)
-        return story
-
-
-def unknown_for_a_while(story: Story) -> None:
-    story.condition(15.0, "Unknown")
-    story.condition(17.0, "True")
-
-
-def a_pod(story: Story) -> None:
-    story.pod(30.0, "p-2")
-
-
-def looked_at(story: Story) -> None:
-    story.looks(20.0, 24.0, "x", 1.0).looks(25.0, 39.0, "y", 1.0)
+def left(log: str) -> Story:
+    """Record what is left of a log, and what the other sources tell of a Node, a pod and a lock."""
+    story = telling(*lines(log)).condition(15.0, "Unknown").condition(17.0, "True").pod(30.0, "p-2")
+    return story.looks(20.0, 24.0, "x", 1.0).looks(25.0, 39.0, "y", 1.0)
 
 
 IN_TIME, SOON_AFTER = EVENT.after(ANCHOR, windows.toleration(10.0)), EVENT.after(ANCHOR, windows.up_to(3.0))
 UNTOUCHED = UNKNOWN.never_after(ANCHOR, windows.absence(5.0))
+LOCKED_X = observations.shown_throughout("locks", NODE, "x", ANCHOR, END)
 NEXT_SOON = moments.first_after(EVENT, after=ANCHOR).after(ANCHOR, windows.up_to(3.0))
 RATED = repeated.spaced(TRY, TWO_S, at_least=5, **SPAN)
 SLOWING = repeated.doubled(TRY, 2.0, 8.0, takes_s=0.2, at_least=4, **SPAN)
 BURSTING = repeated.in_bursts((TRY, 5), apart=APART, at_least=2, **SPAN)
 TWENTIES, FORTIES = "20 20.1 20.2 20.3 20.4", "40 40.1 40.2 40.3 40.4"
-LOST: Mapping[str, LossCase] = {
-    "a true lateness": LossCase(IN_TIME, "ANCHOR 20, EVENT 30", 20.0, 30.0),
-    "a false lateness": LossCase(SOON_AFTER, "ANCHOR 20, EVENT 30", 20.0, 30.0),
-    "an early event": LossCase(IN_TIME, "ANCHOR 20, EVENT 30", 17.0, 19.0),
-    "the first anchor": LossCase(UNTOUCHED, "ANCHOR 30", 0.0, 30.0, unknown_for_a_while),
-    "one of a rate": LossCase(RATED, "ANCHOR 19, TRY 20 22 24 28 30 32 34, END 35", 24.0, 28.0),
-    "one of doubled waits": LossCase(SLOWING, "ANCHOR 19, TRY 20 22 26 42 50, END 51", 26.0, 42.0),
-    "one of a burst": LossCase(
-        BURSTING, f"ANCHOR 19, TRY {TWENTIES} 30 30.1 30.3 30.4 {FORTIES}, END 55", 30.1, 30.3
+LOST: Mapping[str, tuple[Check, str, float, float]] = {
+    "a true lateness": (IN_TIME, "ANCHOR 20, EVENT 30", 20.0, 30.0),
+    "a false lateness": (SOON_AFTER, "ANCHOR 20, EVENT 30", 20.0, 30.0),
+    "an early event": (IN_TIME, "ANCHOR 20, EVENT 30", 17.0, 19.0),
+    "the first anchor": (UNTOUCHED, "ANCHOR 30", 0.0, 30.0),
+    "one of a rate": (RATED, "ANCHOR 19, TRY 20 22 24 28 30 32 34, END 35", 24.0, 28.0),
+    "one of doubled waits": (SLOWING, "ANCHOR 19, TRY 20 22 26 42 50, END 51", 26.0, 42.0),
+    "one of a burst": (
+        BURSTING,
+        f"ANCHOR 19, TRY {TWENTIES} 30 30.1 30.3 30.4 {FORTIES}, END 55",
+        30.1,
+        30.3,
     ),
-    "the first end of a count": LossCase(
-        repeated.counted(P_2, 1, 1, **SPAN), "ANCHOR 19, END 40", 19.0, 40.0, a_pod
-    ),
-    "the first end of a state": LossCase(
-        observations.shown_throughout("locks", NODE, "x", ANCHOR, END),
-        "ANCHOR 19, END 40",
-        19.0,
-        40.0,
-        looked_at,
-    ),
-    "the first of what comes next": LossCase(NEXT_SOON, "ANCHOR 20, EVENT 30", 20.0, 30.0),
+    "the first end of a count": (repeated.counted(P_2, 1, 1, **SPAN), "ANCHOR 19, END 40", 19.0, 40.0),
+    "the first end of a state": (LOCKED_X, "ANCHOR 19, END 40", 19.0, 40.0),
+    "the first of what comes next": (NEXT_SOON, "ANCHOR 20, EVENT 30", 20.0, 30.0),
 }
+"""A check, a log that suffices for its verdict, and the time in which a line was lost (s)."""
 
 
 @pytest.mark.parametrize("name", LOST)
 @pytest.mark.parametrize("has_time", [True, False])
 def test_reported_loss_proves_nothing(name: str, has_time: bool) -> None:
-    case = LOST[name]
-    story = case.story()
+    check, log, since_t, until_t = LOST[name]
+    story = left(log)
     if has_time:
-        story.hear(COLLECTED_T, LOG, 0.0, [Lost(case.since_t, case.until_t, ALL)])
+        story.hear(COLLECTED_T, LOG, 0.0, [Lost(since_t, until_t, ALL)])
     else:
         # As earlier versions recorded it.
         story.say(COLLECTED_T, "heard", by=LOG, error_s=0.0, unsure=ALL)
-    verdict = judge(CLAIM, case.check, story.fence(ENDS_T).history(), configuration())
+    verdict = judge(CLAIM, check, story.fence(ENDS_T).history(), configuration())
     assert (verdict.label, ALL in verdict.reason) == (GAP, True)
 
 
 @pytest.mark.parametrize("name", LOST)
 def test_loss_at_another_time_does_not_matter(name: str) -> None:
-    case = LOST[name]
-    without = verdict_with(case.story(), case.check)
-    assert verdict_with(case.story(), case.check, Lost(55.5, 58.0, ALL)) == without
+    check, log, _since_t, _until_t = LOST[name]
+    without = verdict_with(left(log), check)
+    assert verdict_with(left(log), check, Lost(55.5, 58.0, ALL)) == without
     assert without.outcome in ("conforms", "deviates")
 
 
@@ -476,7 +450,7 @@ EVERY: Mapping[str, Sequence[Check]] = {
             **SPAN,
         )
     ],
-    "shown-throughout": [observations.shown_throughout("locks", NODE, "x", ANCHOR, END)],
+    "shown-throughout": [LOCKED_X],
     "listed": [observations.listed("locks", NODE, "x", ANCHOR, END)],
     "not-listed": [observations.not_listed("locks", NODE, "y", END)],
     "amounts-to": [observations.amounts_to("figures", NODE, 1, 1, ANCHOR, END)],
