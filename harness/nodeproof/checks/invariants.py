@@ -376,8 +376,8 @@ def _condition_changes(history: History, _slack_s: float, configuration: Configu
     """
     allowed_s, down = configuration["P"] + _TAINT_S, controllers_down(history)
     for node, states in nodes_by_name(history).items():
-        for first, lasting in _by_ready(states):
-            ended_t = lasting[-1][1]
+        for lasting in _by_ready(states):
+            first, ended_t = lasting[0][0], lasting[-1][1]
             span = Span(first.t, min(ended_t, history.ended_t))
             must_agree = Span(first.t, first.t + allowed_s)
             if span.length_s < allowed_s or any(map(must_agree.touches, down)):
@@ -388,16 +388,11 @@ def _condition_changes(history: History, _slack_s: float, configuration: Configu
             yield Occasion(right_t, text, allowed_s - took_s, took_s)
 
 
-def _by_ready(states: Sequence[Version]) -> Iterator[tuple[Version, Sequence[tuple[Version, float]]]]:
-    """Yield each change of a node's Ready with the states that have its new status, and their ends (s)."""
-    changed = [
-        number
-        for number, (before, after) in enumerate(pairwise(states), 1)
-        if condition_status(before.object, "Ready") != condition_status(after.object, "Ready")
-    ]
-    with_end = list(with_ends(states))
-    for number, following in zip(changed, [*changed[1:], len(states)], strict=False):
-        yield states[number], with_end[number:following]
+def _by_ready(states: Sequence[Version]) -> Iterator[Sequence[tuple[Version, float]]]:
+    """Yield for each change of a node's Ready the states that have its new status, with their ends (s)."""
+    groups = groupby(with_ends(states), lambda pair: condition_status(pair[0].object, "Ready"))
+    _unchanged, *changed = (list(lasting) for _status, lasting in groups)
+    yield from changed
 
 
 def _agrees(state: Version) -> bool:
