@@ -139,7 +139,7 @@ class Story:
         resource: str,
         namespace: str,
         name: str,
-        change: Callable[[Json], object],
+        change: Callable[[Json], Json],
         *,
         is_watched: bool = True,
     ) -> Story:
@@ -149,13 +149,13 @@ class Story:
         return self.change(t, resource, namespace, name, obj, is_watched=is_watched)
 
     def alter_node(
-        self, t: float, change: Callable[[Json], object], node: str = NODE, *, is_watched: bool = True
+        self, t: float, change: Callable[[Json], Json], node: str = NODE, *, is_watched: bool = True
     ) -> Story:
         """Write a Node once `change` has altered it."""
         return self.alter(t, "nodes", "", node, change, is_watched=is_watched)
 
     def alter_pod(
-        self, t: float, change: Callable[[Json], object], name: str = POD, *, is_watched: bool = True
+        self, t: float, change: Callable[[Json], Json], name: str = POD, *, is_watched: bool = True
     ) -> Story:
         """Write a pod once `change` has altered it."""
         return self.alter(t, "pods", NAMESPACE, name, change, is_watched=is_watched)

@@ -228,7 +228,7 @@ def doubled(
     """Check that an event repeats with waits that double from `first_s` up to `most_s`.
 
     The check covers the time between `after` and `until`, in which there must be `at_least` waits. A try may
-    add up to `takes_s` to each wait. All are in seconds.
+    add up to `takes_s` to each wait.
 
     Raises:
         ValueError: The waits do not grow.
