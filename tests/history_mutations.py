@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 from nodeproof.checks import heartbeats, moments, observations
 from nodeproof.checks.checks import between, find_event
-from nodeproof.checks.contact import silences
 from nodeproof.checks.shapes import Occurrence
 from nodeproof.checks.witnessed import SILENCE_TIMEOUT_S
 from nodeproof.model.claim import Claim
@@ -81,38 +80,38 @@ def _after(judged: Judged) -> Iterator[Altered]:
         within = Span(start.t, occurrence.t)
         late_s = start.t + window.high_s - occurrence.t + 1.0 + waited_s(judged.history, within, [within])
         late = _later(judged.history, occurrence.t, late_s, healing_stays="healing_took_s" in start.detail)
-        yield _altered(judged, "the event is late", DEVIATES, late)
+        yield _altered(judged, "the event is late", late, DEVIATES)
     if occurrence.t > received_t and window.low_s > 1.0:
         early = _sooner(judged.history, received_t, occurrence.t, start.t + window.low_s - 0.5)
-        yield _altered(judged, "the event is early", DEVIATES, early)
+        yield _altered(judged, "the event is early", early, DEVIATES)
     before_t = start.t + window.low_s - 1.0
     if window.low_s <= 0 and event.name in CHANGES and _can_come(judged.history, event, before_t):
         early = insert_moment(judged.history, event, before_t)
-        yield _altered(judged, "the event comes before its anchor", DEVIATES, early)
+        yield _altered(judged, "the event comes before its anchor", early, DEVIATES)
     if anchor.name == "last-heartbeat":
         node, beat_t = str(anchor.args["node"]), occurrence.t - 1.0
         expected = NOT_INJECTED if _is_silenced(judged.history, node, beat_t) else DEVIATES
         beat = _renewed(judged.history, node, beat_t)
-        yield _altered(judged, "a heartbeat comes right before the event", expected, beat)
+        yield _altered(judged, "a heartbeat comes right before the event", beat, expected)
     if event.name == "made" and occurrence.t == start.t:
         otherwise = _created_differently(judged.history, event, occurrence.t)
-        yield _altered(judged, "it was made otherwise", DEVIATES, otherwise)
+        yield _altered(judged, "it was made otherwise", otherwise, DEVIATES)
     else:
         away = _later(
             _without(judged.history, event, min(start.t + _MOMENT_S, occurrence.t)), occurrence.t, LONG_S
         )
-        yield _altered(judged, "the event is taken away", DEVIATES, away)
+        yield _altered(judged, "the event is taken away", away, DEVIATES)
     yield from _without_anchor(judged, anchor)
     for resource in moments.resources(event):
         history = _blind(judged.history, resource, occurrence.t - 0.5, occurrence.t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind", GAP, history)
+        yield _altered(judged, f"the watch of {resource} is blind", history, GAP)
 
 
 def _is_silenced(history: History, node: str, t: float) -> bool:
     """Return whether a fault should keep a node's kubelet from the API server at a time (s)."""
     return any(
         silence.node == node and silence.span.since_t < t < silence.span.until_t
-        for silence in silences(history)
+        for silence in heartbeats.silences(history)
     )
 
 
@@ -139,16 +138,16 @@ def _never(judged: Judged) -> Iterator[Altered]:
         # The order of events is known within one watch, not between two.
         in_order = at == "first" and moments.resources(event) == moments.resources(anchor)
         expected = DEVIATES if in_order else GAP
-        yield _altered(judged, f"the event comes at the {at} moment", expected, history)
+        yield _altered(judged, f"the event comes at the {at} moment", history, expected)
     middle = insert_moment(judged.history, event, start.t + window.high_s / 2)
-    yield _altered(judged, "the event comes in the middle", DEVIATES, middle)
+    yield _altered(judged, "the event comes in the middle", middle, DEVIATES)
     if moments.resources(event):
         unfenced = _drop(judged.history, lambda entry: entry.kind == "fence")
-        yield _altered(judged, "the fence is dropped", GAP, unfenced)
+        yield _altered(judged, "the fence is dropped", unfenced, GAP)
     end_t = start.t + window.high_s
     for resource in moments.resources(event):
         history = _blind(judged.history, resource, end_t - 0.5, end_t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind at the end", GAP, history)
+        yield _altered(judged, f"the watch of {resource} is blind at the end", history, GAP)
     if "by" in event.args:
         yield from _without_source(judged, str(event.args["by"]))
     yield from _without_anchor(judged, anchor)
@@ -158,11 +157,11 @@ def _without_anchor(judged: Judged, anchor: Moment) -> Iterator[Altered]:
     """Remove the anchor, unless it is the last heartbeat: the one before it would take its place."""
     if anchor.name == "last-heartbeat":
         return
-    history = _fenced_anew(_without(judged.history, anchor, float("-inf")))
-    expected = (NOT_INJECTED, COMPONENT_DIED) if anchor.name == "fault-step" else (NO_ANCHOR,)
+    history = _without(judged.history, anchor, float("-inf"))
+    expected = [NOT_INJECTED, COMPONENT_DIED] if anchor.name == "fault-step" else [NO_ANCHOR]
     if any(gap.data["resource"] in moments.resources(anchor) for gap in history.of_kind("gap")):
-        expected = (GAP,)
-    yield Altered("the anchor is taken away", expected, history, judged.configuration)
+        expected = [GAP]
+    yield _altered(judged, "the anchor is taken away", history, *expected)
 
 
 def _renewals(judged: Judged) -> Iterator[Altered]:
@@ -170,18 +169,20 @@ def _renewals(judged: Judged) -> Iterator[Altered]:
     renewed = list(heartbeats.lease_renewals(judged.history, node))
     middle = renewed[len(renewed) // 2]
     received_t = float(middle.detail["received_t"])
+
+    def is_lease(entry: Entry) -> bool:
+        is_watched = entry.kind == "watch" and entry.data["resource"] == "leases"
+        return is_watched and bool(entry.data["object"]["metadata"]["name"] == node)
+
     early = _renewed(judged.history, node, middle.t + judged.configuration["R"] / 2)
-    yield _altered(judged, "one renewal is early", DEVIATES, early)
-    yield _altered(
-        judged, "one renewal is missing", DEVIATES, _drop(judged.history, _is_lease(node, received_t))
-    )
+    yield _altered(judged, "one renewal is early", early, DEVIATES)
+    missing = _drop(judged.history, lambda entry: is_lease(entry) and entry.t == received_t)
+    yield _altered(judged, "one renewal is missing", missing, DEVIATES)
     blind = _blind(judged.history, "leases", received_t - 0.5, received_t + 0.5)
-    yield _altered(judged, "the watch of leases is blind", GAP, blind)
-    few = _drop(judged.history, lambda entry: _is_lease(node)(entry) and entry.t > received_t)
+    yield _altered(judged, "the watch of leases is blind", blind, GAP)
+    few = _drop(judged.history, lambda entry: is_lease(entry) and entry.t > received_t)
     # In a recording that ends soon there are merely too few.
-    yield Altered(
-        "half of the renewals are missing", (DEVIATES, GAP), _fenced_anew(few), judged.configuration
-    )
+    yield _altered(judged, "half of the renewals are missing", few, DEVIATES, GAP)
 
 
 def _default(judged: Judged) -> Iterator[Altered]:
@@ -203,14 +204,16 @@ def _default(judged: Judged) -> Iterator[Altered]:
 
 
 def _look(judged: Judged) -> Iterator[Altered]:
-    span = _span(judged)
+    within = _span(judged)
     about = (judged.check.args["what"], judged.check.args["subject"])
 
     def is_look(entry: Entry) -> bool:
         return entry.kind == "observed" and (entry.data["what"], entry.data["subject"]) == about
 
     observations = [
-        entry for entry in judged.history.entries if is_look(entry) and span[0] < entry.t < span[1]
+        entry
+        for entry in judged.history.entries
+        if is_look(entry) and within.since_t < entry.t < within.until_t
     ]
     assert observations
     for other in _other_values(judged.check):
@@ -218,8 +221,8 @@ def _look(judged: Judged) -> Iterator[Altered]:
         history = History.of(
             altered if entry is observations[-1] else entry for entry in judged.history.entries
         )
-        yield _altered(judged, f"one look shows {other!r}", DEVIATES, history)
-    yield _altered(judged, "nobody looked", GAP, _drop(judged.history, is_look))
+        yield _altered(judged, f"one look shows {other!r}", history, DEVIATES)
+    yield _altered(judged, "nobody looked", _drop(judged.history, is_look), GAP)
     yield from _without_bounds(judged)
 
 
@@ -233,19 +236,19 @@ def _other_values(check: Check) -> list[str]:
 
 
 def _life(judged: Judged) -> Iterator[Altered]:
-    pod, (since_t, until_t) = str(judged.check.args["subject"]), _span(judged)
-    middle = (since_t + until_t) / 2
+    pod, within = str(judged.check.args["subject"]), _span(judged)
+    middle = (within.since_t + within.until_t) / 2
     silent_s = SILENCE_TIMEOUT_S + 1.0
 
     def is_message(entry: Entry) -> bool:
         return entry.kind == "told" and entry.data["by"] == pod
 
     silence = _drop(judged.history, lambda entry: is_message(entry) and abs(entry.t - middle) < silent_s)
-    yield _altered(judged, "it is silent for too long", DEVIATES, silence)
+    yield _altered(judged, "it is silent for too long", silence, DEVIATES)
     anew = Entry(middle, "told", {"by": pod, "what": STARTED})
-    yield _altered(judged, "it is started anew", DEVIATES, History.of([*judged.history.entries, anew]))
+    yield _altered(judged, "it is started anew", History.of([*judged.history.entries, anew]), DEVIATES)
     unheard = _drop(judged.history, lambda entry: entry.kind == "heard" and entry.data["by"] == pod)
-    yield _altered(judged, "nobody heard it", GAP, unheard)
+    yield _altered(judged, "nobody heard it", unheard, GAP)
     yield from _without_bounds(judged)
 
 
@@ -266,14 +269,14 @@ def _observed(judged: Judged) -> Iterator[Altered]:
         return replace(entry, data={**entry.data, "value": value})
 
     other = History.of(map(another, judged.history.entries))
-    yield _altered(judged, "another value was seen", DEVIATES, other)
+    yield _altered(judged, "another value was seen", other, DEVIATES)
     look = next(entry for entry in judged.history.entries if entry.data.get("id") == first_id)
     still = Entry(look.t + _MOMENT_S, "stall", {"late_s": LONG_S})
     yield _altered(
-        judged, "the host stood still", HOST_TOO_LOADED, History.of([*judged.history.entries, still])
+        judged, "the host stood still", History.of([*judged.history.entries, still]), HOST_TOO_LOADED
     )
     unseen = _drop(judged.history, lambda entry: entry.data.get("id") == first_id)
-    yield _altered(judged, "nobody looked", GAP, unseen)
+    yield _altered(judged, "nobody looked", unseen, GAP)
 
 
 def _other(value: Json, pattern: Json) -> Json:
@@ -297,30 +300,30 @@ def _counted(judged: Judged) -> Iterator[Altered]:
     if "by" not in event.args:
         yield from _counted_by_a_watch(judged, event)
         return
-    by, (since_t, until_t) = str(event.args["by"]), _counted_span(judged)
+    by, within = str(event.args["by"]), _counted_span(judged)
     entries = [entry for entry in judged.history.of_kind("told") if entry.data["by"] == by]
-    middle = (since_t + until_t) / 2
+    middle = (within.since_t + within.until_t) / 2
     more = [
         Entry(middle + number * _MOMENT_S, "told", {"by": by, "what": str(event.args["what"])})
         for number in range(int(args["high"]) + 1)
     ]
     often = History.of([*judged.history.entries, *more])
-    yield _altered(judged, "it came too often", DEVIATES, often)
+    yield _altered(judged, "it came too often", often, DEVIATES)
     if int(args["low"]) > 0:
         silent = _drop(judged.history, lambda entry: entry in entries)
-        yield _altered(judged, "it never came", DEVIATES, silent)
+        yield _altered(judged, "it never came", silent, DEVIATES)
 
     yield from _without_source(judged, by)
 
 
 def _counted_by_a_watch(judged: Judged, event: Moment) -> Iterator[Altered]:
     """Yield recordings without the events, without evidence, and without the bounds."""
-    since_t, until_t = _counted_span(judged)
+    within = _counted_span(judged)
     if int(judged.check.args["low"]) > 0:
-        yield _altered(judged, "it never came", DEVIATES, _without(judged.history, event, since_t))
+        yield _altered(judged, "it never came", _without(judged.history, event, within.since_t), DEVIATES)
     for resource in moments.resources(event):
-        blind = _blind(judged.history, resource, until_t - 0.5, until_t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind at the end", GAP, blind)
+        blind = _blind(judged.history, resource, within.until_t - 0.5, within.until_t + 0.5)
+        yield _altered(judged, f"the watch of {resource} is blind at the end", blind, GAP)
     for part in ("anchor", "until"):
         yield from _without_anchor(judged, judged.moment(part))
 
@@ -335,13 +338,12 @@ def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
         return replace(entry, data={**entry.data, "unsure": "altered"}) if is_collection(entry) else entry
 
     unvouched = History.of(map(unsure, judged.history.entries))
-    yield _altered(judged, "the source vouches for nothing", GAP, unvouched)
-    yield _altered(judged, "nobody heard the source", GAP, _drop(judged.history, is_collection))
+    yield _altered(judged, "the source vouches for nothing", unvouched, GAP)
+    yield _altered(judged, "nobody heard the source", _drop(judged.history, is_collection), GAP)
 
 
-def _counted_span(judged: Judged) -> tuple[float, float]:
-    within = between(judged.history, judged.moment("anchor"), judged.moment("until"))
-    return within.since_t, within.until_t
+def _counted_span(judged: Judged) -> Span:
+    return between(judged.history, judged.moment("anchor"), judged.moment("until"))
 
 
 _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
@@ -361,8 +363,8 @@ _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
 }
 
 
-def _altered(judged: Judged, how: str, expected: str, history: History) -> Altered:
-    return Altered(how, (expected,), _fenced_anew(history), judged.configuration)
+def _altered(judged: Judged, how: str, history: History, *expected: str) -> Altered:
+    return Altered(how, expected, _fenced_anew(history), judged.configuration)
 
 
 def _start(judged: Judged) -> Occurrence:
@@ -376,10 +378,9 @@ def _window(judged: Judged) -> Window:
     return compute(WindowSpec.from_json(judged.check.args["window"]), ground, _start(judged).detail)
 
 
-def _span(judged: Judged) -> tuple[float, float]:
+def _span(judged: Judged) -> Span:
     since = judged.moment("since") if "since" in judged.check.args else None
-    span = observations.span(judged.history, since, judged.moment("until"))
-    return span.since_t, span.until_t
+    return observations.span(judged.history, since, judged.moment("until"))
 
 
 # Histories that could be
@@ -486,15 +487,6 @@ def _can_come(history: History, moment: Moment, t: float) -> bool:
 def _blind(history: History, resource: str, since_t: float, until_t: float) -> History:
     gap = Entry(until_t, "gap", {"resource": resource, "since": since_t, "reason": "the connection broke"})
     return History.of([*history.entries, gap])
-
-
-def _is_lease(node: str, at_t: float | None = None) -> Callable[[Entry], bool]:
-    def is_lease(entry: Entry) -> bool:
-        if entry.kind != "watch" or entry.data["resource"] != "leases" or at_t not in (None, entry.t):
-            return False
-        return bool(entry.data["object"]["metadata"]["name"] == node)
-
-    return is_lease
 
 
 def revised(history: History) -> History:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from nodeproof.model.cluster import LEASE_NAMESPACE, UNREACHABLE, Calibration, Configuration
@@ -133,11 +133,38 @@ class Story:
         """Return a copy of the current object."""
         return copy.deepcopy(self._live[resource][namespace, name])
 
+    def alter(
+        self,
+        t: float,
+        resource: str,
+        namespace: str,
+        name: str,
+        change: Callable[[Json], Json],
+        *,
+        is_watched: bool = True,
+    ) -> Story:
+        """Write an object once `change` has altered it."""
+        obj = self.object(resource, namespace, name)
+        change(obj)
+        return self.change(t, resource, namespace, name, obj, is_watched=is_watched)
+
+    def alter_node(
+        self, t: float, change: Callable[[Json], Json], node: str = NODE, *, is_watched: bool = True
+    ) -> Story:
+        """Write a Node once `change` has altered it."""
+        return self.alter(t, "nodes", "", node, change, is_watched=is_watched)
+
+    def alter_pod(
+        self, t: float, change: Callable[[Json], Json], name: str = POD, *, is_watched: bool = True
+    ) -> Story:
+        """Write a pod once `change` has altered it."""
+        return self.alter(t, "pods", NAMESPACE, name, change, is_watched=is_watched)
+
     def renew(self, t: float, node: str = NODE, received_t: float | None = None) -> Story:
         """Renew a kubelet's Lease."""
         body = {"spec": {"renewTime": wall(t)}}
-        self.change(t + 0.01 if received_t is None else received_t, "leases", LEASE_NAMESPACE, node, body)
-        return self
+        received_t = t + 0.01 if received_t is None else received_t
+        return self.change(received_t, "leases", LEASE_NAMESPACE, node, body)
 
     def renewals(
         self, since_t: float, until_t: float, node: str = NODE, period_s: float = RENEW_S * 1.02
@@ -151,8 +178,7 @@ class Story:
 
     def status(self, t: float, node: str = NODE) -> Story:
         """Post a kubelet's status: a changed Ready heartbeat."""
-        self._set_condition(t, node, "Ready", "True", heartbeat=wall(t))
-        return self
+        return self._set_condition(t, node, "Ready", status="True", lastHeartbeatTime=wall(t))
 
     def condition(
         self,
@@ -164,29 +190,18 @@ class Story:
         message: str = "",
     ) -> Story:
         """Change a condition."""
-        self._set_condition(t, node, type_, status, None, reason, message)
-        return self
+        return self._set_condition(t, node, type_, status=status, reason=reason, message=message)
 
-    def _set_condition(
-        self,
-        t: float,
-        node: str,
-        type_: str,
-        status: str,
-        heartbeat: str | None,
-        reason: str = "",
-        message: str = "",
-    ) -> None:
-        obj = self.object("nodes", "", node)
-        conditions = obj["status"]["conditions"]
-        condition = next((entry for entry in conditions if entry["type"] == type_), None)
-        if condition is None:
-            condition = {"type": type_, "lastHeartbeatTime": wall(0)}
-            conditions.append(condition)
-        condition.update(status=status, reason=reason, message=message)
-        if heartbeat:
-            condition["lastHeartbeatTime"] = heartbeat
-        self.change(t, "nodes", "", node, obj)
+    def _set_condition(self, t: float, node: str, type_: str, **fields: str) -> Story:
+        def change(obj: Json) -> None:
+            conditions = obj["status"]["conditions"]
+            condition = next((entry for entry in conditions if entry["type"] == type_), None)
+            if condition is None:
+                condition = {"type": type_, "lastHeartbeatTime": wall(0)}
+                conditions.append(condition)
+            condition.update({"reason": "", "message": "", **fields})
+
+        return self.alter_node(t, change, node)
 
     def taint(
         self,
@@ -198,60 +213,43 @@ class Story:
         is_watched: bool = True,
     ) -> Story:
         """Taint a node."""
-        obj = self.object("nodes", "", node)
-        obj["spec"].setdefault("taints", []).append({"key": key, "effect": effect})
-        self.change(t, "nodes", "", node, obj, is_watched=is_watched)
-        return self
+        taint = {"key": key, "effect": effect}
+        return self.alter_node(
+            t, lambda obj: obj["spec"].setdefault("taints", []).append(taint), node, is_watched=is_watched
+        )
 
     def untaint(self, t: float, node: str = NODE) -> Story:
         """Remove a node's taints."""
-        obj = self.object("nodes", "", node)
-        obj["spec"].pop("taints", None)
-        self.change(t, "nodes", "", node, obj)
-        return self
+        return self.alter_node(t, lambda obj: obj["spec"].pop("taints", None), node)
 
     def boot(self, t: float, boot_id: str, node: str = NODE) -> Story:
         """Report the boot id of a machine."""
-        body = self.object("nodes", "", node)
-        body["status"]["nodeInfo"] = {"bootID": boot_id}
-        self.change(t, "nodes", "", node, body)
-        return self
+        return self.alter_node(t, lambda obj: obj["status"].update(nodeInfo={"bootID": boot_id}), node)
 
     def cordon(self, t: float, node: str = NODE, *, on: bool = True) -> Story:
         """Cordon or uncordon a node."""
-        obj = self.object("nodes", "", node)
-        obj["spec"].pop("unschedulable", None)
         if on:
-            obj["spec"]["unschedulable"] = True
-        self.change(t, "nodes", "", node, obj)
-        return self
+            return self.alter_node(t, lambda obj: obj["spec"].update(unschedulable=True), node)
+        return self.alter_node(t, lambda obj: obj["spec"].pop("unschedulable", None), node)
 
     def pod(self, t: float, name: str = POD, node: str = "") -> Story:
         """Create a pod, bound from the start if `node` is given."""
         spec = {"nodeName": node} if node else {}
-        self.change(t, "pods", NAMESPACE, name, {"spec": spec, "status": {"phase": "Pending"}})
-        return self
+        return self.change(t, "pods", NAMESPACE, name, {"spec": spec, "status": {"phase": "Pending"}})
 
     def bind(self, t: float, name: str = POD, node: str = NODE) -> Story:
         """Bind a pod."""
-        obj = self.object("pods", NAMESPACE, name)
-        obj["spec"]["nodeName"] = node
-        self.change(t, "pods", NAMESPACE, name, obj)
-        return self
+        return self.alter_pod(t, lambda obj: obj["spec"].update(nodeName=node), name)
 
     def unfit(self, t: float, name: str = POD) -> Story:
         """Mark a pod as unschedulable."""
-        obj = self.object("pods", NAMESPACE, name)
-        obj["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-        self.change(t, "pods", NAMESPACE, name, obj)
-        return self
+        unfit = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        return self.alter_pod(t, lambda obj: obj["status"].update(conditions=[unfit]), name)
 
     def mark(self, t: float, reason: str, message: str, phase: str = "Failed", name: str = POD) -> Story:
         """Report in a pod's status why the pod has ended."""
-        obj = self.object("pods", NAMESPACE, name)
-        obj["status"].update(phase=phase, reason=reason, message=message)
-        self.change(t, "pods", NAMESPACE, name, obj)
-        return self
+        status = {"phase": phase, "reason": reason, "message": message}
+        return self.alter_pod(t, lambda obj: obj["status"].update(status), name)
 
     def tell(self, what: str, *times: float, by: str = POD) -> Story:
         """Record messages of a probe pod."""
@@ -278,19 +276,22 @@ class Story:
         self.say(t, "observed", what=what, subject=subject, value=value, asked_t=t - 0.05, **repeated, **more)
         return self
 
+    def looks(self, since_t: float, until_t: float, value: Json, period_s: float = 0.5) -> Story:
+        """Record periodic observations."""
+        for number in range(int((until_t - since_t) / period_s) + 1):
+            self.look(since_t + number * period_s, value)
+        return self
+
     def evict(self, t: float, name: str = POD, *, is_watched: bool = True) -> Story:
         """Request a pod's deletion."""
-        obj = self.object("pods", NAMESPACE, name)
-        obj["metadata"]["deletionTimestamp"] = wall(t)
-        self.change(t, "pods", NAMESPACE, name, obj, is_watched=is_watched)
-        return self
+        deletion = {"deletionTimestamp": wall(t)}
+        return self.alter_pod(t, lambda obj: obj["metadata"].update(deletion), name, is_watched=is_watched)
 
     def event(self, t: float, reason: str, name: str, message: str = "", kind: str = "Pod") -> Story:
         """Write a Kubernetes Event."""
         about = {"kind": kind, "name": name}
         body = {"reason": reason, "message": message, "involvedObject": about}
-        self.change(t, "events", NAMESPACE, f"{name}.{self.rv}", body)
-        return self
+        return self.change(t, "events", NAMESPACE, f"{name}.{self.rv}", body)
 
     def fault(self, t: float, *steps: str, id_: str = "cut", **data: Json) -> Story:
         """Record steps of a fault, 10 ms apart."""

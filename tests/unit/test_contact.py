@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.checks.contact import contact, silences
+from nodeproof.checks.heartbeats import contact, silences
 from nodeproof.checks.judge import judge
 from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import Entry, History

@@ -86,17 +86,19 @@ def overtaken(after_s: float, late_s: float) -> Story:
     """Return a story as `detected`, without write times; a Lease of another node is renewed all the time."""
     story, unknown_t = Story(), last_renewal_t() + after_s
 
-    def write_unknown() -> None:
-        body = story.object("nodes", "", NODE)
-        unknown(body)
-        story.change(unknown_t, "nodes", "", NODE, body, is_watched=False)
-
     def deliver() -> None:
         body = story.object("nodes", "", NODE)
         story.say(unknown_t + late_s, "watch", resource="nodes", type="MODIFIED", object=body)
 
     renewals = [(t, partial(story.renew, t, OTHER)) for t in (number * 0.25 for number in range(4, 240))]
-    return cut_off(story, [(unknown_t, write_unknown), (unknown_t + late_s, deliver), *renewals])
+    return cut_off(
+        story,
+        [
+            (unknown_t, partial(story.alter_node, unknown_t, unknown, is_watched=False)),
+            (unknown_t + late_s, deliver),
+            *renewals,
+        ],
+    )
 
 
 def cut_off(story: Story, deeds: Sequence[Deed]) -> Story:
@@ -190,10 +192,7 @@ def test_absence_with_a_delayed_event_is_unproven() -> None:
 def test_removal_alone_has_no_time_of_its_own() -> None:
     story = Story()
     write(story, 5.3, 0.02, lambda body: body["spec"].update(unschedulable=True))
-    body = story.object("nodes", "", NODE)
-    del body["spec"]["unschedulable"]
-    story.change(40.0, "nodes", "", NODE, body)
-    story.remove(50.0, "nodes", "", NODE)
+    story.cordon(40.0, on=False).remove(50.0, "nodes", "", NODE)
     assert story.history().late == []
 
 

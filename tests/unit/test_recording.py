@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import pytest
 
@@ -366,28 +367,44 @@ def nothing() -> None:
     """Do nothing."""
 
 
-class TwoPods:
-    """An API server with a listed and a watched foreign pod."""
+class Server:
+    """An API server with a list, and an event or an error for each watch; the last one is repeated."""
 
-    def get(self, _path: str, _query: object = None) -> Mapping[str, Json]:
-        return {"metadata": {"resourceVersion": "7"}, "items": [pod("shop")]}
+    def __init__(self, items: list[Json], *watches: Json) -> None:
+        self.queries: list[object] = []
+        self.watched_from: list[str] = []
+        self._items, self._watches = items, watches
+
+    def get(self, _path: str, query: object = None) -> Mapping[str, Json]:
+        self.queries.append(query)
+        return {"metadata": {"resourceVersion": "7"}, "items": self._items}
 
     @contextmanager
-    def watch(self, _path: str, _rv: str, _silence_limit_s: float) -> Iterator[list[bytes]]:
-        yield [json.dumps({"type": "MODIFIED", "object": pod("shop")}).encode()]
+    def watch(self, _path: str, rv: str, _silence_limit_s: float) -> Iterator[list[bytes]]:
+        event = self._watches[min(len(self.watched_from), len(self._watches) - 1)]
+        self.watched_from.append(rv)
+        if isinstance(event, ApiError):
+            raise event
+        yield [json.dumps(event).encode()]
 
 
-def test_lists_and_watches_are_reduced_alike() -> None:
-    stopping, messages = threading.Event(), []
+def followed(server: Server, resource: str) -> list[Entry]:
+    """Return what is recorded of a resource up to the first event."""
+    stopping, entries = threading.Event(), list[Entry]()
 
-    def receive(kind: str, _t: float, data: Mapping[str, Json]) -> None:
-        messages.append((kind, data))
+    def receive(kind: str, t: float, data: Mapping[str, Json]) -> None:
+        entries.append(Entry(t, kind, data))
         if kind == "watch":
             stopping.set()
 
-    follow(TwoPods(), "pods", WATCHED["pods"], receive, nothing, stopping, 1.0)  # type: ignore[arg-type]
-    assert [kind for kind, _data in messages] == ["listed", "watch"]
-    assert SECRET not in json.dumps(messages)
+    follow(cast("Api", server), resource, WATCHED[resource], receive, nothing, stopping, 1.0)
+    return entries
+
+
+def test_lists_and_watches_are_reduced_alike() -> None:
+    entries = followed(Server([pod("shop")], {"type": "MODIFIED", "object": pod("shop")}), "pods")
+    assert [entry.kind for entry in entries] == ["listed", "watch"]
+    assert not any(SECRET in entry.to_json() for entry in entries)
 
 
 def test_events_before_a_recording_are_neither_recorded_nor_missed() -> None:
@@ -398,27 +415,9 @@ def test_events_before_a_recording_are_neither_recorded_nor_missed() -> None:
         }
         for uid, rv in (("old", "3"), ("since", "8"), ("new", "9"))
     )
-    entries: list[Entry] = []
-
-    class Server:
-        def get(self, _path: str, query: Mapping[str, str]) -> Mapping[str, Json]:
-            assert query == {"limit": "1"}
-            return {"metadata": {"resourceVersion": "7"}, "items": [old]}
-
-        @contextmanager
-        def watch(self, _path: str, rv: str, _silence_limit_s: float) -> Iterator[list[bytes]]:
-            assert rv == "7"
-            yield [json.dumps({"type": "ADDED", "object": since}).encode()]
-
-    stopping = threading.Event()
-
-    def receive(kind: str, t: float, data: Mapping[str, Json]) -> None:
-        entries.append(Entry(t, kind, data))
-        if kind == "watch":
-            stopping.set()
-
-    follow(Server(), "events", WATCHED["events"], receive, nothing, stopping, 1.0)  # type: ignore[arg-type]
-    history = History.of(entries)
+    server = Server([old], {"type": "ADDED", "object": since})
+    history = History.of(followed(server, "events"))
+    assert (server.queries, server.watched_from) == ([{"limit": "1"}], ["7"])
     assert history.folded("events", 8) == {"since": "8"}
     listing = {"metadata": {"resourceVersion": "9"}, "items": [old, since, new]}
     assert state_of(listing, history, "events") == {"rv": "9", "objects": {"since": "8", "new": "9"}}
@@ -440,37 +439,19 @@ def test_specifications_of_foreign_objects_are_not_recorded(name: str) -> None:
     assert stored["status"] == {"replicas": 1}
 
 
-class Refusing:
-    """An API server whose watch expires, and which then refuses every watch."""
-
-    def __init__(self) -> None:
-        self.refused = threading.Event()
-        self._watches = 0
-
-    def get(self, _path: str, _query: object = None) -> Mapping[str, object]:
-        return {"metadata": {"resourceVersion": "7"}, "items": []}
-
-    def watch(self, _path: str, _rv: str, _silence_timeout_s: float) -> NoReturn:
-        self._watches += 1
-        if self._watches == 1:
-            raise ApiError(410, "too old resource version")
-        self.refused.set()
-        raise ApiError(503, "shutting down")
-
-
 def test_watch_that_is_not_back_at_the_end_is_a_gap() -> None:
-    api, stopping, kinds = Refusing(), threading.Event(), list[str]()
+    """It expires, and then the API server refuses every watch."""
+    server = Server([], ApiError(410, "too old resource version"), ApiError(503, "shutting down"))
+    stopping, kinds = threading.Event(), list[str]()
 
     def receive(kind: str, _t: float, _data: Mapping[str, object]) -> None:
         kinds.append(kind)
 
-    def broke() -> None:
-        kinds.append("broke")
-
-    arguments = (api, "nodes", WATCHED["nodes"], receive, nothing, stopping, 1.0, broke)
+    broke = partial(kinds.append, "broke")
+    arguments = (server, "nodes", WATCHED["nodes"], receive, nothing, stopping, 1.0, broke)
     thread = threading.Thread(target=follow, args=arguments)
     thread.start()
-    assert api.refused.wait(TIMEOUT_S)
+    assert eventually(lambda: len(server.watched_from) > 1, TIMEOUT_S)
     stopping.set()
     thread.join(TIMEOUT_S)
     assert kinds == ["listed", "broke", "listed", "gap"]

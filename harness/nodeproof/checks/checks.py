@@ -13,11 +13,10 @@ from typing import Concatenate, Literal, ParamSpec
 
 from nodeproof.checks import moments, shapes, witnessed
 from nodeproof.checks.shapes import Occurrence
-from nodeproof.checks.words import Word
 from nodeproof.model.claim import Claim
 from nodeproof.model.cluster import Configuration
 from nodeproof.model.history import Gap, History, fence
-from nodeproof.model.judgment import Check, Moment
+from nodeproof.model.judgment import Check, Moment, Word
 from nodeproof.model.pattern import Json, unknown
 from nodeproof.model.slack import Span, hull, slack_s
 from nodeproof.model.verdict import Code, Measured, Outlier, Verdict, conforms, deviates, unproven
@@ -302,6 +301,7 @@ def measures(
     times: TimesOf,
     remaining_s: RemainingOf | None = None,
     looks_back: bool = False,
+    refuse: Callable[..., str] | None = None,
     **keys: str,
 ) -> Callable[[Callable[Concatenate[Case, Parameters], Measurement]], Callable[Parameters, Check]]:
     """Make a function from a case and arguments to a measurement the constructor of a check.
@@ -316,6 +316,7 @@ def measures(
         remaining_s: Returns how much longer (s) a recording must continue, for a check that is decided at
             some time of a recording rather than at its end; see the function `remaining_s`.
         looks_back: Whether the check also searches for its event before its anchor.
+        refuse: Returns why the constructor raises a ValueError for some arguments, or an empty string.
         **keys: The keys of parameters in recorded runs, where they differ from the parameter's name.
     """
 
@@ -327,7 +328,7 @@ def measures(
                 f"{function.__name__} and {_CHECKS[name].word.function.__name__} are both {name!r}"
             )
         _CHECKS[name] = _Registered(Word.of(name, function, keys, first=1), times, remaining_s, looks_back)
-        return _CHECKS[name].word.constructor(Check)
+        return _CHECKS[name].word.constructor(Check, refuse)
 
     return decorate
 

@@ -297,11 +297,8 @@ def _evictions(history: History, slack_s: float, _configuration: Configuration) 
         deleted = next((state for state in states if "deletionTimestamp" in state.object["metadata"]), None)
         if deleted is None or deleted.listed:
             continue
-        mark, node = (
-            condition(deleted.object, "DisruptionTarget") or {},
-            deleted.object["spec"].get("nodeName"),
-        )
-        if mark.get("reason") == "DeletionByTaintManager" and node in nodes:
+        mark, node = condition(deleted.object, "DisruptionTarget"), deleted.object["spec"].get("nodeName")
+        if mark and mark.get("reason") == "DeletionByTaintManager" and node in nodes:
             yield _eviction(deleted, str(node), nodes[str(node)], slack_s)
 
 
@@ -379,12 +376,11 @@ def _condition_changes(history: History, _slack_s: float, configuration: Configu
     """
     allowed_s, down = configuration["P"] + _TAINT_S, controllers_down(history)
     for node, states in nodes_by_name(history).items():
-        for first, lasting in _by_ready(states):
-            ended_t = lasting[-1][1]
+        for lasting in _by_ready(states):
+            first, ended_t = lasting[0][0], lasting[-1][1]
             span = Span(first.t, min(ended_t, history.ended_t))
-            if span.until_t - span.since_t < allowed_s or any(
-                map(Span(first.t, first.t + allowed_s).touches, down)
-            ):
+            must_agree = Span(first.t, first.t + allowed_s)
+            if span.length_s < allowed_s or any(map(must_agree.touches, down)):
                 continue
             right_t = next((state.t for state, _end_t in lasting if _agrees(state)), span.until_t)
             took_s, status = right_t - first.t, condition_status(first.object, "Ready")
@@ -392,16 +388,11 @@ def _condition_changes(history: History, _slack_s: float, configuration: Configu
             yield Occasion(right_t, text, allowed_s - took_s, took_s)
 
 
-def _by_ready(states: Sequence[Version]) -> Iterator[tuple[Version, Sequence[tuple[Version, float]]]]:
-    """Yield each change of a node's Ready with the states that have its new status, and their ends (s)."""
-    changed = [
-        number
-        for number, (before, after) in enumerate(pairwise(states), 1)
-        if condition_status(before.object, "Ready") != condition_status(after.object, "Ready")
-    ]
-    with_end = list(with_ends(states))
-    for number, following in zip(changed, [*changed[1:], len(states)], strict=False):
-        yield states[number], with_end[number:following]
+def _by_ready(states: Sequence[Version]) -> Iterator[Sequence[tuple[Version, float]]]:
+    """Yield for each change of a node's Ready the states that have its new status, with their ends (s)."""
+    groups = groupby(with_ends(states), lambda pair: condition_status(pair[0].object, "Ready"))
+    _unchanged, *changed = (list(lasting) for _status, lasting in groups)
+    yield from changed
 
 
 def _agrees(state: Version) -> bool:
@@ -442,14 +433,14 @@ def _late_evictions(history: History, _slack_s: float, _configuration: Configura
             tolerated_s = toleration_s(bound.object, state.object)
             stayed = Span(max(span.since_t, bound.t), min(span.until_t, ended_t))
             for part in without(stayed, down) if tolerated_s < FOR_EVER else ():
-                late_s = part.until_t - part.since_t - tolerated_s
+                late_s = part.length_s - tolerated_s
                 if late_s < 0:
                     continue
                 text = (
                     f"pod {name_of(bound)} was on {node} for {late_s:.1f} s after its toleration of "
                     f"{tolerated_s:g} s"
                 )
-                yield Occasion(part.until_t, text, _EVICTION_S - late_s, part.until_t - part.since_t)
+                yield Occasion(part.until_t, text, _EVICTION_S - late_s, part.length_s)
 
 
 def _tainted(states: Sequence[Version], ended_t: float) -> Iterator[tuple[Version, Span]]:
@@ -537,8 +528,8 @@ def _changes(history: History, _slack_s: float, _configuration: Configuration) -
                 for disagreement in _disagreements(uid, serves, span, ready)
                 if not any(map(Span(disagreement.since_t, disagreement.since_t + _ENDPOINTS_S).touches, down))
             ]
-            longest = max(wrong, key=lambda span: span.until_t - span.since_t, default=Span.at(span.since_t))
-            wrong_s = longest.until_t - longest.since_t
+            longest = max(wrong, key=lambda span: span.length_s, default=Span.at(span.since_t))
+            wrong_s = longest.length_s
             pod, node = name_of(states[0]), states[-1].object["spec"].get("nodeName")
             text = f"the endpoint of pod {pod} on {node} disagreed with ready={serves} for {wrong_s:.1f} s"
             yield Occasion(longest.until_t, text, _ENDPOINTS_S - wrong_s, wrong_s)
@@ -597,13 +588,8 @@ def _serves(pod: Version) -> bool:
 @measures("endpoints-follow-pods", times=times_of(_changes))
 def endpoints_follow_pods(case: Case) -> Measurement:
     """Check that a Service's endpoints were ready exactly while their pods were Ready and not terminating."""
-    return measure(
-        case,
-        _changes,
-        "no pod of a Service became Ready or unready for long enough",
-        "pods",
-        "endpointslices",
-    )
+    premise = "no pod of a Service became Ready or unready for long enough"
+    return measure(case, _changes, premise, "pods", "endpointslices")
 
 
 State = Callable[[History, float, Args], tuple[float, str]]
@@ -728,8 +714,7 @@ def _unsettled_node(state: Version) -> str:
 
 
 def _unsettled_pod(state: Version) -> str:
-    is_terminating = "deletionTimestamp" in state.object["metadata"]
-    return f"pod {name_of(state)} was terminating" if is_terminating else ""
+    return f"pod {name_of(state)} was terminating" if _is_terminating(state) else ""
 
 
 if not TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from nodeproof.checks import contact
+from nodeproof.checks import heartbeats
 from nodeproof.checks.checks import Times, evidence_times, remaining_s, run_check
 from nodeproof.checks.settings import KUBELET, changed_default, changed_settings
 from nodeproof.model.claim import Claim, includes, release
@@ -97,13 +97,7 @@ def _judge(claim: Claim, check: Check, history: History, configuration: Configur
     too_loaded = load.may_explain or case.is_over_limit(context) or case.is_owed_to_load(verdict, context)
     if check.name == "default" or (verdict.is_skip and not too_loaded):
         return verdict
-    invalid = (
-        _aborted(history)
-        or _not_injected(history, check)
-        or _not_silenced(history, configuration, verdict)
-        or _component_died(history)
-        or _not_healed(history, verdict)
-    )
+    invalid = next(_doubts(check, history, configuration, verdict), None)
     if invalid is not None:
         return invalid
     lost_nodes = _may_have_lost_nodes(verdict, history, configuration, times)
@@ -341,7 +335,9 @@ def _not_applicable(claim: Claim, kubelet: str, configuration: Configuration) ->
 def _not_for_this_lab(claim: Claim, configuration: Configuration) -> Verdict | None:
     if claim.subject == "kubelet" and not configuration.tested_kubelet:
         return unproven("lab-lacks", "the hollow kubelet was not built from the Kubernetes under test")
-    if claim.subject == CLOUD and not _is_of_the_tree(configuration, CLOUD):
+    # An executable of the tree is the controller manager's own file: two files may come from two trees.
+    cloud, manager = (configuration.components.get(name, {}) for name in (CLOUD, "kube-controller-manager"))
+    if claim.subject == CLOUD and not (cloud and cloud["sha256"] == manager["sha256"]):
         return unproven("lab-lacks", f"the {CLOUD} was not built from the Kubernetes under test")
     return None
 
@@ -353,15 +349,6 @@ def _versions(kubelet: str, configuration: Configuration) -> Sequence[str]:
 
 def _includes_all(versions: str, actual: Sequence[str]) -> bool:
     return all(includes(versions, version) for version in actual)
-
-
-def _is_of_the_tree(configuration: Configuration, role: str) -> bool:
-    """Return whether an executable is the controller manager's own file.
-
-    Two files may come from two source trees.
-    """
-    components = [configuration.components.get(name, {}) for name in (role, "kube-controller-manager")]
-    return bool(components[0]) and components[0]["sha256"] == components[1]["sha256"]
 
 
 def undecided_s(check: Check, history: History, configuration: Configuration, now_t: float) -> float | None:
@@ -389,22 +376,34 @@ def abort_of(history: History) -> Entry | None:
     return next((entry for entry in steps if entry.data["step"] == "aborted"), None)
 
 
-def _aborted(history: History) -> Verdict | None:
-    entry = abort_of(history)
-    if entry is None:
-        return None
-    return unproven("aborted", f"fault {entry.data['id']} was aborted: {entry.data['reason']}")
+def _doubts(
+    check: Check, history: History, configuration: Configuration, verdict: Verdict
+) -> Iterator[Verdict]:
+    """Yield why the faults and components of a recording do not allow a verdict, the worst first."""
+    aborted, exit_entry = abort_of(history), unexpected_exit(history)
+    if aborted is not None:
+        yield unproven("aborted", f"fault {aborted.data['id']} was aborted: {aborted.data['reason']}")
+    not_injected = _not_injected(history, check)
+    if not_injected:
+        yield unproven("not-injected", not_injected)
+    renewed = heartbeats.contact(history, configuration)
+    if renewed:
+        yield unproven("not-injected", f"{renewed}; {verdict.reason}", verdict.window, verdict.measured)
+    if exit_entry is not None:
+        where = f" on {exit_entry.data['node']}" if exit_entry.data.get("node") else ""
+        yield unproven("component-died", f"{exit_entry.data['name']}{where} {exit_entry.data['status']}")
+    unhealed = [entry.data["id"] for entry in history.of_kind("fault") if entry.data["step"] == "unhealed"]
+    if unhealed and verdict.outcome == "deviates":
+        # The deviation may be the effect of the fault.
+        yield unproven("not-injected", f"fault {unhealed[0]} was not healed; {verdict.reason}")
 
 
-def _not_injected(history: History, check: Check) -> Verdict | None:
-    """Return a verdict if a fault was not active to its end, unless the check is `lasted`."""
+def _not_injected(history: History, check: Check) -> str:
+    """Return which fault was not active to its end, unless the check is `lasted`, or an empty string."""
     fault_ids = {entry.data["id"] for entry in history.of_kind("fault")}
     deadman_entries = [entry for entry in history.of_kind("deadman") if entry.data["id"] in fault_ids]
     if deadman_entries:
-        return unproven(
-            "not-injected",
-            f"the dead-man's switch healed fault {deadman_entries[0].data['id']} before its time",
-        )
+        return f"the dead-man's switch healed fault {deadman_entries[0].data['id']} before its time"
     steps: dict[str, list[str]] = {}
     for entry in history.of_kind("fault"):
         steps.setdefault(entry.data["id"], []).append(entry.data["step"])
@@ -412,32 +411,14 @@ def _not_injected(history: History, check: Check) -> Verdict | None:
         probed = [step for step in fault_steps if step in PROBED]
         ended_early = "injected" in fault_steps and check.name == "lasted"
         if probed[-1:] != ["injected"] and not ended_early:
-            return unproven(
-                "not-injected", f"no probe proved fault {fault}; its steps: {', '.join(fault_steps)}"
-            )
-    return None
-
-
-def _not_silenced(history: History, configuration: Configuration, verdict: Verdict) -> Verdict | None:
-    """Return a verdict if a kubelet renewed its Lease while a fault should have cut it off."""
-    renewed = contact.contact(history, configuration)
-    if not renewed:
-        return None
-    return unproven("not-injected", f"{renewed}; {verdict.reason}", verdict.window, verdict.measured)
+            return f"no probe proved fault {fault}; its steps: {', '.join(fault_steps)}"
+    return ""
 
 
 def _with_foreign_write(verdict: Verdict, history: History) -> Verdict:
     """Add to a deviation who else wrote the Lease of a node that was cut off, if anybody did."""
-    written = contact.foreign_write(history) if verdict.outcome == "deviates" else ""
+    written = heartbeats.foreign_write(history) if verdict.outcome == "deviates" else ""
     return replace(verdict, reason=f"{verdict.reason}; {written}") if written else verdict
-
-
-def _not_healed(history: History, verdict: Verdict) -> Verdict | None:
-    """Return a verdict if a deviation may be the effect of a fault that was not healed."""
-    for entry in history.of_kind("fault"):
-        if entry.data["step"] == "unhealed" and verdict.outcome == "deviates":
-            return unproven("not-injected", f"fault {entry.data['id']} was not healed; {verdict.reason}")
-    return None
 
 
 def unexpected_exit(history: History) -> Entry | None:
@@ -446,14 +427,6 @@ def unexpected_exit(history: History) -> Entry | None:
         if not entry.data["expected"] and not _by_fault(history, entry):
             return entry
     return None
-
-
-def _component_died(history: History) -> Verdict | None:
-    entry = unexpected_exit(history)
-    if entry is None:
-        return None
-    where = f" on {entry.data['node']}" if entry.data.get("node") else ""
-    return unproven("component-died", f"{entry.data['name']}{where} {entry.data['status']}")
 
 
 def _by_fault(history: History, exit_entry: Entry) -> bool:

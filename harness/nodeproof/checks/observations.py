@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -220,28 +220,24 @@ def _is_same(one: Json, other: Json) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_is_same, one, other))
     if isinstance(one, str) and isinstance(other, str):
-        return one == other or _is_same_time(one, other) or _is_same_amount(one, other)
+        return one == other or any(_reads_same(read, one, other) for read in _readings(one, other))
     return is_equal(one, other)
 
 
-def _is_same_time(one: str, other: str) -> bool:
-    if not (_TIME.fullmatch(one) and _TIME.fullmatch(other)):
-        return False
-    try:
-        return parse_time(one) == parse_time(other)
-    except ValueError:
-        return False
-
-
-def _is_same_amount(one: str, other: str) -> bool:
-    """Return whether two quantities are equal.
+def _readings(one: str, other: str) -> Iterator[Callable[[str], object]]:
+    """Yield how two texts may be read: as times, and as quantities.
 
     Numbers without a unit may be versions, where 1.10 is not 1.1.
     """
-    if not (one[-1:].isalpha() or other[-1:].isalpha()):
-        return False
+    if _TIME.fullmatch(one) and _TIME.fullmatch(other):
+        yield parse_time
+    if one[-1:].isalpha() or other[-1:].isalpha():
+        yield amount
+
+
+def _reads_same(read: Callable[[str], object], one: str, other: str) -> bool:
     try:
-        return amount(one) == amount(other)
+        return read(one) == read(other)
     except ValueError:
         return False
 

@@ -54,7 +54,12 @@ def _every(events: Sequence[Moment], within: Span, if_missed: str = "") -> Measu
     return Measurement("", read=within, complete=events, complete_t=within.until_t, if_missed=if_missed)
 
 
-def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Check:
+def _invalid_range(low: int, high: int, **_: object) -> str:
+    return "" if 0 <= low <= high else f"invalid range: {low} to {high} (need 0 <= low <= high)"
+
+
+@measures("counted", times=_times, refuse=_invalid_range, after="anchor")
+def counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Measurement:
     """Check that an event occurs `low` to `high` times between two moments.
 
     If it does not occur, its object must have existed all the time.
@@ -62,13 +67,6 @@ def counted(event: Moment, low: int, high: int, *, after: Moment, until: Moment)
     Raises:
         ValueError: The range is invalid.
     """
-    if not 0 <= low <= high:
-        raise ValueError(f"invalid range: {low} to {high} (need 0 <= low <= high)")
-    return _counted(event, low, high, after=after, until=until)
-
-
-@measures("counted", times=_times, after="anchor")
-def _counted(case: Case, event: Moment, low: int, high: int, *, after: Moment, until: Moment) -> Measurement:
     history, slack_s = case.history, case.context.slack_s
     within = between(history, after, until)
     times = _all_times(history, event)
@@ -209,39 +207,14 @@ def _too_few(
     return replace(evidence, measured=measured, finding="lacks", last_state=state, outliers=[outlier])
 
 
+def _constant_waits(first_s: float, most_s: float, **_: object) -> str:
+    if 0 < first_s < most_s:
+        return ""
+    return f"need 0 < first_s < most_s, not first_s={first_s:g} and most_s={most_s:g}"
+
+
+@measures("doubled", times=_times, refuse=_constant_waits, after="anchor")
 def doubled(
-    event: Moment,
-    first_s: float,
-    most_s: float,
-    *,
-    takes_s: float,
-    at_least: int,
-    after: Moment,
-    until: Moment,
-) -> Check:
-    """Check that an event repeats with waits that double from `first_s` up to `most_s`.
-
-    The check covers the time between `after` and `until`. A try may add up to `takes_s` to each wait.
-
-    Args:
-        event: The repeated event.
-        first_s: Length of the first wait (s).
-        most_s: Length at which waits stop growing (s).
-        takes_s: Longest duration of one try (s).
-        at_least: Minimum number of waits.
-        after: Start of the checked time.
-        until: End of the checked time.
-
-    Raises:
-        ValueError: The waits do not grow.
-    """
-    if not 0 < first_s < most_s:
-        raise ValueError(f"need 0 < first_s < most_s, not first_s={first_s:g} and most_s={most_s:g}")
-    return _doubled(event, first_s, most_s, takes_s=takes_s, at_least=at_least, after=after, until=until)
-
-
-@measures("doubled", times=_times, after="anchor")
-def _doubled(
     case: Case,
     event: Moment,
     first_s: float,
@@ -252,6 +225,14 @@ def _doubled(
     after: Moment,
     until: Moment,
 ) -> Measurement:
+    """Check that an event repeats with waits that double from `first_s` up to `most_s`.
+
+    The check covers the time between `after` and `until`, in which there must be `at_least` waits. A try may
+    add up to `takes_s` to each wait.
+
+    Raises:
+        ValueError: The waits do not grow.
+    """
     history, slack_s, min_waits = case.history, case.context.slack_s, max(1, at_least)
     within = between(history, after, until)
     # Each wait has its own window, and only together these tell doubled waits from others.
@@ -471,7 +452,14 @@ def _describe_runs(runs: Sequence[Run]) -> str:
     return ", ".join(f"{times} x {event}" for event, times in runs)
 
 
-def writes_more_than(event: Moment, other: Moment, times: float, *, after: Moment, until: Moment) -> Check:
+def _not_positive(times: float, **_: object) -> str:
+    return "" if times > 0 else f"times must be positive, not {times}"
+
+
+@measures("outweighs", times=_times, refuse=_not_positive, after="anchor")
+def writes_more_than(
+    case: Case, event: Moment, other: Moment, times: float, *, after: Moment, until: Moment
+) -> Measurement:
     """Check that the updates of one event write at least `times` the bytes of another event's updates.
 
     The check covers the time between two moments. Each update counts as the whole object in JSON, without
@@ -480,15 +468,6 @@ def writes_more_than(event: Moment, other: Moment, times: float, *, after: Momen
     Raises:
         ValueError: `times` is not positive.
     """
-    if times <= 0:
-        raise ValueError(f"times must be positive, not {times}")
-    return _outweighs(event, other, times, after=after, until=until)
-
-
-@measures("outweighs", times=_times, after="anchor")
-def _outweighs(
-    case: Case, event: Moment, other: Moment, times: float, *, after: Moment, until: Moment
-) -> Measurement:
     within, weighed = between(case.history, after, until), (event, other)
     heavy, light = (_sizes(case.history, moment, within) for moment in weighed)
     evidence = _every(weighed, within, "one of them may have occurred more often")

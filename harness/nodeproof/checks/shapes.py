@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ParamSpec
 
-from nodeproof.checks.words import Word
 from nodeproof.model.cluster import CLUSTER_WIDE
 from nodeproof.model.history import Entry, History, Version
-from nodeproof.model.judgment import Moment
+from nodeproof.model.judgment import Moment, Word
 from nodeproof.model.pattern import LISTED, Json, matches, value_at
 from nodeproof.model.pattern import fault as pattern_fault
 from nodeproof.model.pattern import paths as pattern_paths

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from nodeproof.checks.invariants import component_stopped_spans, cut_off_spans, nodes_by_name
 from nodeproof.model.cluster import condition_status
@@ -15,7 +14,9 @@ from nodeproof.model.slack import Span
 
 def coverage(steps: Sequence[Step], history: History) -> frozenset[Combination]:
     """Return the combinations that the steps of a storm met, by the state when their injection began."""
-    cluster = _Cluster.of(history)
+    nodes = nodes_by_name(history)
+    cut_off = {node: cut_off_spans(history, node) for node in nodes}
+    down = {component: component_stopped_spans(history, component) for component in COMPONENTS}
     begun_t = {
         entry.data["id"]: entry.t for entry in history.of_kind("fault") if entry.data["step"] == "injecting"
     }
@@ -23,7 +24,8 @@ def coverage(steps: Sequence[Step], history: History) -> frozenset[Combination]:
     for number, entry in injected(steps, history):
         # A taint is written in the control plane, on a Node.
         target = str(entry.data["fault"].get("on", entry.data["node"]))
-        met |= combine(steps[number], set(cluster.states(target, begun_t[entry.data["id"]])))
+        states = _states(nodes, cut_off, down, target, begun_t[entry.data["id"]])
+        met |= combine(steps[number], set(states))
     return frozenset(met)
 
 
@@ -38,37 +40,29 @@ def injected(steps: Sequence[Step], history: History) -> Iterator[tuple[int, Ent
             number += 1
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    """The states of Nodes, and when faults cut nodes off or stopped components."""
+def _states(
+    nodes: Mapping[str, Sequence[Version]],
+    cut_off: Mapping[str, Sequence[Span]],
+    down: Mapping[str, Sequence[Span]],
+    target: str,
+    t: float,
+) -> Iterator[str]:
+    """Yield the states of the cluster at a time (s), for a fault of this target.
 
-    nodes: Mapping[str, Sequence[Version]]
-    cut_off: Mapping[str, Sequence[Span]]
-    stopped: Mapping[str, Sequence[Span]]
-
-    @classmethod
-    def of(cls, history: History) -> _Cluster:
-        nodes = nodes_by_name(history)
-        return cls(
-            nodes,
-            {node: cut_off_spans(history, node) for node in nodes},
-            {component: component_stopped_spans(history, component) for component in COMPONENTS},
-        )
-
-    def states(self, target: str, t: float) -> Iterator[str]:
-        """Yield the states of the cluster at a time (s), for a fault of this target."""
-        now = Span.at(t)
-        for name, versions in self.nodes.items():
-            position = bisect_right(versions, t, key=lambda version: version.t)
-            if not position:
-                continue
-            node, is_target = versions[position - 1].object, name == target
-            if condition_status(node, "Ready") == "Unknown":
-                yield of_node("unknown", is_target=is_target)
-            elif any(span.touches(now) for span in self.cut_off[name]):
-                yield of_node("lost", is_target=is_target)
-            if any(taint["key"] == TAINT_KEY for taint in node["spec"].get("taints") or ()):
-                yield of_node("tainted", is_target=is_target)
-        for component, spans in self.stopped.items():
-            if component != target and any(span.touches(now) for span in spans):
-                yield stopped(component)
+    `cut_off` are the times at which faults cut nodes off, `down` those at which they stopped components.
+    """
+    now = Span.at(t)
+    for name, versions in nodes.items():
+        position = bisect_right(versions, t, key=lambda version: version.t)
+        if not position:
+            continue
+        node, is_target = versions[position - 1].object, name == target
+        if condition_status(node, "Ready") == "Unknown":
+            yield of_node("unknown", is_target=is_target)
+        elif any(span.touches(now) for span in cut_off[name]):
+            yield of_node("lost", is_target=is_target)
+        if any(taint["key"] == TAINT_KEY for taint in node["spec"].get("taints") or ()):
+            yield of_node("tainted", is_target=is_target)
+    for component, spans in down.items():
+        if component != target and any(span.touches(now) for span in spans):
+            yield stopped(component)

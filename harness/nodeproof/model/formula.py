@@ -44,7 +44,7 @@ class Term:
             tree = ast.parse(_PRODUCT.sub(r"(\1*\2)", text), mode="eval").body
         except (SyntaxError, RecursionError) as error:
             raise ValueError(f"not a formula: {text!r}") from error
-        _check(tree, text)
+        _value(tree, lambda _symbol: 1.0)
         return cls(text, tree)
 
     @property
@@ -67,43 +67,24 @@ class Term:
         return f"{self.text} ({_numbers(self._tree, lookup)})" if is_sum else self.text
 
 
-def _check(node: ast.AST, text: str) -> None:
-    if _is_figure(node):
-        return
-    parts: list[ast.AST] = []
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        parts = [node.left, node.right]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        parts = [node.operand]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
-        parts = [] if node.keywords else list(node.args)
-        if not parts:
-            raise ValueError(f"{node.func.id} without arguments in {text!r}")
-    if not parts:
-        raise ValueError(f"not arithmetic: {ast.unparse(node)!r} in {text!r}")
-    for part in parts:
-        _check(part, text)
-
-
-def _is_figure(node: ast.AST) -> bool:
-    """Return whether a node is a number or a symbol."""
-    if isinstance(node, ast.Name):
-        return node.id not in _FUNCTIONS
-    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
-
-
 def _value(node: ast.expr, lookup: Lookup) -> float:
-    if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)][1](_value(node.left, lookup), _value(node.right, lookup))
-    if isinstance(node, ast.UnaryOp):
-        return -_value(node.operand, lookup)
-    if isinstance(node, ast.Call):
-        assert isinstance(node.func, ast.Name)  # noqa: S101
-        return _FUNCTIONS[node.func.id]([_value(part, lookup) for part in node.args])
-    if isinstance(node, ast.Name):
-        return lookup(node.id)
-    assert isinstance(node, ast.Constant) and isinstance(node.value, int | float)  # noqa: S101
-    return float(node.value)
+    """Return the value of a formula.
+
+    Raises:
+        ValueError: It is not arithmetic.
+    """
+    match node:
+        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)][1](_value(left, lookup), _value(right, lookup))
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_value(operand, lookup)
+        case ast.Call(ast.Name(name), [_, *_] as arguments, []) if name in _FUNCTIONS:
+            return _FUNCTIONS[name]([_value(argument, lookup) for argument in arguments])
+        case ast.Name(name) if name not in _FUNCTIONS:
+            return lookup(name)
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+            return float(number)
+    raise ValueError(f"not arithmetic: {ast.unparse(node)!r}")
 
 
 def _numbers(node: ast.expr, lookup: Lookup) -> str:

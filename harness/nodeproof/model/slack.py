@@ -73,10 +73,8 @@ class Samples:
         """
         worst = self.worst(about)
         for target in about or ():
-            before, after = (
-                bisect_left(self._ends, target.since_t),
-                bisect_right(self._starts, target.until_t),
-            )
+            before = bisect_left(self._ends, target.since_t)
+            after = bisect_right(self._starts, target.until_t)
             nearest = [*self._by_end[max(0, before - 1) : before], *self._by_start[after : after + 1]]
             worst = max([worst, *(value for _span, value in nearest)])
         return worst

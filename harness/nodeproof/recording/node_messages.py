@@ -146,12 +146,7 @@ _COMMAND_TIMEOUT_S = 30.0
 _READINGS = 5
 _RESOLUTION_S = 0.01
 """/proc/uptime has two decimals."""
-_READ = [
-    "sh",
-    "-c",
-    "read -r up _ </proc/uptime; read -r boot </proc/sys/kernel/random/boot_id; echo $up $boot",
-]
-
+_READ = "read -r up _ </proc/uptime; read -r boot </proc/sys/kernel/random/boot_id; echo $up $boot"
 _READ_JOURNAL = 'journalctl --sync && exec journalctl "$0" "$@"'
 """`--sync` makes the journal include all messages up to now."""
 _WRITTEN = re.compile(r"(?P<up>\d+\.\d\d) (?P<what>[^\0]+)")
@@ -264,7 +259,7 @@ def _text(machine: Shell, value: Json) -> str:
 
 def _measure_clock(machine: Shell) -> BootClock:
     before = time.monotonic()
-    up, boot_id = _run(machine, _READ).split()
+    up, boot_id = _run(machine, ["sh", "-c", _READ]).split()
     after = time.monotonic()
     return BootClock(boot_id, (before + after) / 2 - float(up), (after - before) / 2 + _RESOLUTION_S)
 

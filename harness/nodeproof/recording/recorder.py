@@ -80,11 +80,8 @@ def follow(
                 live()
                 live = _nothing
                 if reason:
-                    receive(
-                        "gap",
-                        time.monotonic(),
-                        {"resource": resource, "since": blind_since, "reason": reason},
-                    )
+                    gap = {"resource": resource, "since": blind_since, "reason": reason}
+                    receive("gap", time.monotonic(), gap)
                     reason = ""
                 for line in lines:
                     last_t = time.monotonic()
@@ -299,12 +296,8 @@ class Recording(LiveHistory):
         self._machine_events = MachineEvents(context.machine_events, context.machine_events_at)
 
     def __enter__(self) -> Recording:
-        first_entry: dict[str, Json] = {
-            "wall_offset_s": self._wall.offset_s,
-            "nodes": list(self._context.nodes),
-            "sentinel_node": self._context.sentinel_node,
-        }
-        self.append("begun", **first_entry)
+        nodes, sentinel_node = list(self._context.nodes), self._context.sentinel_node
+        self.append("begun", wall_offset_s=self._wall.offset_s, nodes=nodes, sentinel_node=sentinel_node)
         self._open_watches(START_TIMEOUT_S, "see the log of kube-apiserver")
         self._start_thread(self._send_sentinels)
         period_s = self._context.sentinel_period_s
@@ -364,10 +357,8 @@ class Recording(LiveHistory):
             configuration: The configuration for its window.
             tell: Called with the latest end of the wait (s, monotonic), as far as it is known.
         """
-        enough_sentinels, deadline_t = (
-            len(self._complete_sentinels()) + 2,
-            time.monotonic() + ANCHOR_TIMEOUT_S,
-        )
+        enough_sentinels = len(self._complete_sentinels()) + 2
+        deadline_t = time.monotonic() + ANCHOR_TIMEOUT_S
         while True:
             history = self.snapshot()
             if unexpected_exit(history) is not None or abort_of(history) is not None:
@@ -388,6 +379,7 @@ class Recording(LiveHistory):
 
     def observe(self, what: str, subject: str, look: Callable[[], str]) -> None:
         """Record the result of `look` twice a second until the recording ends, or the error if it fails."""
+        about: dict[str, Json] = {"what": what, "subject": subject}
 
         def observe_once() -> None:
             request_t = time.monotonic()
@@ -395,16 +387,9 @@ class Recording(LiveHistory):
                 observation: dict[str, Json] = {"value": look()}
             except (OutsideError, Problem) as error:
                 observation = {"value": None, "error": str(error)[:_LONGEST_ERROR]}
-            self.append(
-                "observed",
-                what=what,
-                subject=subject,
-                **observation,
-                asked_t=request_t,
-                period_s=_LOOK_PERIOD_S,
-            )
+            self.append("observed", **about, **observation, asked_t=request_t, period_s=_LOOK_PERIOD_S)
 
-        self.repeat(_LOOK_PERIOD_S, observe_once, what=what, subject=subject)
+        self.repeat(_LOOK_PERIOD_S, observe_once, **about)
 
     def repeat(self, period_s: float, action: Callable[[], object], **about: str) -> None:
         """Call `action` each period until the recording ends, even if an earlier call failed.
@@ -443,7 +428,7 @@ class Recording(LiveHistory):
             entry
             for entry in sentinel_entries
             if len(entry.data["latency_s"]) == len(self._context.resources)
-            and self._is_back(entry.data["value"])
+            and all(entry.data["value"] in received for received in self._deliveries.values())
         ]
 
     def _receive(self, kind: str, t: float, data: Mapping[str, Json]) -> None:
@@ -522,9 +507,6 @@ class Recording(LiveHistory):
         if unbroken_sent_t and not self._stopping.is_set():
             self.append("sentinel", value=value, sent_t=unbroken_sent_t, latency_s=latency_s)
         return value
-
-    def _is_back(self, value: str) -> bool:
-        return all(value in received for received in self._deliveries.values())
 
     def _wake_watches(self) -> None:
         """Send a last event for each watch, so that its thread returns from reading."""
@@ -626,9 +608,8 @@ class ReadOnlyRecording(LiveHistory):
 
     def __enter__(self) -> ReadOnlyRecording:
         self.append("begun", **self._begun)
-        self._open_watches(
-            READ_ONLY_START_TIMEOUT_S, "see `nodeproof audit --rbac`, and any proxy in between"
-        )
+        next_step = "see `nodeproof audit --rbac`, and any proxy in between"
+        self._open_watches(READ_ONLY_START_TIMEOUT_S, next_step)
         self._opened_t = time.monotonic()
         return self
 
@@ -650,15 +631,14 @@ class ReadOnlyRecording(LiveHistory):
 
         Return the objects, and when they were requested (s). Raises ApiError.
         """
-        self._wait_until(self._opened_t + self._observed_s)
+        ends_t = self._opened_t + self._observed_s
+        self._stopping.wait(max(0.0, ends_t - time.monotonic()))
         began_t = round(time.monotonic(), 6)
         listings = {name: self._api.get(RESOURCES[name].path) for name in self._resources}
         history = self.history()
         listed = {name: state_of(listing, history, name) for name, listing in listings.items()}
-        deadline_t = self._opened_t + self._observed_s + _LATEST_BOOKMARK_S
-        while not self._has_passed(Entry(began_t, "fence", {"listed": listed})):
-            if time.monotonic() > deadline_t:
-                break
+        last, deadline_t = Entry(began_t, "fence", {"listed": listed}), ends_t + _LATEST_BOOKMARK_S
+        while not self._has_passed(last) and time.monotonic() <= deadline_t:
             self._stopping.wait(_CATCH_UP_PERIOD_S)
         history = self.history()
         for name, state in listed.items():
@@ -666,9 +646,6 @@ class ReadOnlyRecording(LiveHistory):
             state["received"] = 0 if passed_t is None else history.received(name, passed_t)
         self.append("fence", began_t, listed=listed)
         return {name: listing["items"] for name, listing in listings.items()}, began_t
-
-    def _wait_until(self, t: float) -> None:
-        self._stopping.wait(max(0.0, t - time.monotonic()))
 
     def _has_passed(self, last: Entry) -> bool:
         with self._changed:
