@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import Node, Pod, Witness, shutdown_periods
+from nodeproof.scenario.kubernetes import STATIC_PODS, Node, Pod, Witness, mirror_pod, shutdown_periods
 from nodeproof.scenario.types import Injection
 
 REGULAR_S, CRITICAL_S = 60, 30
@@ -22,25 +22,32 @@ STAYS_S = 300
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
 def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expectations) -> None:
     node, both_phases_s = lab.target, REGULAR_S + CRITICAL_S
-    grace_periods = faults.kubelet_settings(node, **shutdown_periods(both_phases_s, CRITICAL_S))
+    static = mirror_pod(node)
+    grace_periods = faults.kubelet_settings(
+        node, **shutdown_periods(both_phases_s, CRITICAL_S), staticPodPath=STATIC_PODS
+    )
     marked, lock = claim("graceful-shutdown.pods-marked"), claim("graceful-shutdown.inhibitor-lock")
     survive_reboot = claim("shutdown-metrics.survive-reboot")
 
     with lab.record():
         lab.observe(probes.inhibitors(node))
-        with lab.inject(grace_periods) as settings:
-            with_hook, unresponsive, critical = pods = lab.run(
+        with lab.inject(faults.static_pod(static)), lab.inject(grace_periods) as settings:
+            with_hook, unresponsive, critical, _ = pods = lab.run(
                 actions.run_witnesses(
                     Witness(GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
                     Witness(GRACE_S, toleration_s=STAYS_S, ignores_sigterm=True),
                     Witness(GRACE_S, toleration_s=STAYS_S, priority_class="system-node-critical"),
+                    Witness(GRACE_S, toleration_s=STAYS_S, namespace="kube-system"),
                     on=node,
                 )
             )
+            lab.wait_for(static.running.after(settings.requested_at, 60))
             lab.observe(probes.inhibitors(node))
             clock = lab.observe(probes.wall_clock(node))
             with lab.inject(faults.shutdown(node)) as fault:
                 expect_detection(claim, node, fault, pods)
+                detects = claim("graceful-shutdown.detects")
+                detects.expect(static.ended_by_shutdown, within=both_phases_s, after=fault.requested_at)
                 expect_phases(claim, with_hook, unresponsive, critical)
                 expect_termination(claim, fault, with_hook, unresponsive)
                 mark = unresponsive.ended_by_shutdown
