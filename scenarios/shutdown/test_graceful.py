@@ -32,7 +32,7 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
     with lab.record():
         lab.observe(probes.inhibitors(node))
         with lab.inject(faults.static_pod(static)), lab.inject(grace_periods) as settings:
-            with_hook, unresponsive, critical, _ = pods = lab.run(
+            with_hook, unresponsive, critical, system = pods = lab.run(
                 actions.run_witnesses(
                     Witness(GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
                     Witness(GRACE_S, toleration_s=STAYS_S, ignores_sigterm=True),
@@ -48,7 +48,7 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
                 expect_detection(claim, node, fault, pods)
                 detects = claim("graceful-shutdown.detects")
                 detects.expect(static.ended_by_shutdown, within=both_phases_s, after=fault.requested_at)
-                expect_phases(claim, with_hook, unresponsive, critical)
+                expect_phases(claim, (with_hook, unresponsive, system), critical)
                 expect_termination(claim, fault, with_hook, unresponsive)
                 mark = unresponsive.ended_by_shutdown
                 marked.expect(mark, within=both_phases_s, after=fault.requested_at)
@@ -76,10 +76,11 @@ def expect_detection(claim: Expectations, node: Node, fault: Injection, pods: Se
     ready_false.expect(node.shutting_down, within=5, after=fault.requested_at)
 
 
-def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critical: Pod) -> None:
-    """Expect critical pods to be ended after all others, and the machine after them."""
+def expect_phases(claim: Expectations, regular: Sequence[Pod], critical: Pod) -> None:
+    """Expect the critical pod to be ended after all others, and the machine after it."""
+    _, unresponsive, _ = regular
     two_phases, release = claim("graceful-shutdown.two-phases"), claim("graceful-shutdown.early-release")
-    for pod in (with_hook, unresponsive):
+    for pod in regular:
         two_phases.expect_later(critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign)
     release.expect_later(critical.sigterm, within=SOON_S, after=unresponsive.last_sign)
     end = moments.machine_ended(critical.node)
