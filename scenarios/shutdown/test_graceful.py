@@ -24,7 +24,11 @@ def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expect
     node, both_phases_s = lab.target, REGULAR_S + CRITICAL_S
     static = mirror_pod(node)
     grace_periods = faults.kubelet_settings(
-        node, **shutdown_periods(both_phases_s, CRITICAL_S), staticPodPath=STATIC_PODS
+        node,
+        **shutdown_periods(both_phases_s, CRITICAL_S),
+        staticPodPath=STATIC_PODS,
+        # Otherwise the report of the shutdown could be the next of the regular ones.
+        nodeStatusUpdateFrequency="60s",
     )
     marked, lock = claim("graceful-shutdown.pods-marked"), claim("graceful-shutdown.inhibitor-lock")
     survive_reboot = claim("shutdown-metrics.survive-reboot")
