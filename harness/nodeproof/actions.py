@@ -984,10 +984,20 @@ def run_cast(*, on: str, namesake_on: str, tolerations: Sequence[Mapping[str, Js
 def run_witnesses(*witnesses: Witness, on: str) -> Action[list[Pod]]:
     """Run pods on a node that record what happens to them, to be heard; needs the feature `real-pods`."""
 
+    def start(context: ActionContext, witness: Witness) -> Pod:
+        spec = pod_spec({"nodeName": on, **workloads.witness_fields(witness)})
+        if witness.namespace == NAMESPACE:
+            return workloads.start_pod(context.lab.cluster.api, on, spec)
+        pod = Pod(witness.namespace, _name(), on)
+        send_request("POST", pods(pod.namespace), {"metadata": {"name": pod.name}, "spec": spec}).do(context)
+        return pod
+
     def do(context: ActionContext) -> list[Pod]:
-        pods = workloads.run_witnesses(context.lab.cluster.api, on, witnesses)
+        started = [start(context, witness) for witness in witnesses]
+        for pod in started:
+            workloads.wait_running(context.lab.cluster.api, pod, workloads.WITNESS_TIMEOUT_S)
         context.keep_clock(on)
-        return pods
+        return started
 
     return Action(f"run {len(witnesses)} witnesses on {on}", do)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import Node, Pod, Witness, shutdown_periods
+from nodeproof.scenario.kubernetes import STATIC_PODS, Node, Pod, Witness, mirror_pod, shutdown_periods
 from nodeproof.scenario.types import Injection
 
 REGULAR_S, CRITICAL_S = 60, 30
@@ -22,26 +22,37 @@ STAYS_S = 300
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"))
 def test_shutdown_ends_regular_pods_before_critical_pods(lab: Lab, claim: Expectations) -> None:
     node, both_phases_s = lab.target, REGULAR_S + CRITICAL_S
-    grace_periods = faults.kubelet_settings(node, **shutdown_periods(both_phases_s, CRITICAL_S))
+    static = mirror_pod(node)
+    grace_periods = faults.kubelet_settings(
+        node,
+        **shutdown_periods(both_phases_s, CRITICAL_S),
+        staticPodPath=STATIC_PODS,
+        # Otherwise the report of the shutdown could be the next of the regular ones.
+        nodeStatusUpdateFrequency="60s",
+    )
     marked, lock = claim("graceful-shutdown.pods-marked"), claim("graceful-shutdown.inhibitor-lock")
     survive_reboot = claim("shutdown-metrics.survive-reboot")
 
     with lab.record():
         lab.observe(probes.inhibitors(node))
-        with lab.inject(grace_periods) as settings:
-            with_hook, unresponsive, critical = pods = lab.run(
+        with lab.inject(faults.static_pod(static)), lab.inject(grace_periods) as settings:
+            with_hook, unresponsive, critical, system = pods = lab.run(
                 actions.run_witnesses(
                     Witness(GRACE_S, toleration_s=STAYS_S, pre_stop_s=HOOK_S),
                     Witness(GRACE_S, toleration_s=STAYS_S, ignores_sigterm=True),
                     Witness(GRACE_S, toleration_s=STAYS_S, priority_class="system-node-critical"),
+                    Witness(GRACE_S, toleration_s=STAYS_S, namespace="kube-system"),
                     on=node,
                 )
             )
+            lab.wait_for(static.running.after(settings.requested_at, 60))
             lab.observe(probes.inhibitors(node))
             clock = lab.observe(probes.wall_clock(node))
             with lab.inject(faults.shutdown(node)) as fault:
                 expect_detection(claim, node, fault, pods)
-                expect_phases(claim, with_hook, unresponsive, critical)
+                detects = claim("graceful-shutdown.detects")
+                detects.expect(static.ended_by_shutdown, within=both_phases_s, after=fault.requested_at)
+                expect_phases(claim, (with_hook, unresponsive, system), critical)
                 expect_termination(claim, fault, with_hook, unresponsive)
                 mark = unresponsive.ended_by_shutdown
                 marked.expect(mark, within=both_phases_s, after=fault.requested_at)
@@ -69,10 +80,11 @@ def expect_detection(claim: Expectations, node: Node, fault: Injection, pods: Se
     ready_false.expect(node.shutting_down, within=5, after=fault.requested_at)
 
 
-def expect_phases(claim: Expectations, with_hook: Pod, unresponsive: Pod, critical: Pod) -> None:
-    """Expect critical pods to be ended after all others, and the machine after them."""
+def expect_phases(claim: Expectations, regular: Sequence[Pod], critical: Pod) -> None:
+    """Expect the critical pod to be ended after all others, and the machine after it."""
+    _, unresponsive, _ = regular
     two_phases, release = claim("graceful-shutdown.two-phases"), claim("graceful-shutdown.early-release")
-    for pod in (with_hook, unresponsive):
+    for pod in regular:
         two_phases.expect_later(critical.sigterm, within=windows.afterwards(REGULAR_S), after=pod.last_sign)
     release.expect_later(critical.sigterm, within=SOON_S, after=unresponsive.last_sign)
     end = moments.machine_ended(critical.node)

@@ -102,6 +102,8 @@ def expect_figures(lab: Lab, claim: Expectations, pod: Pod, fault: Injection) ->
     pod_claim.expect_later(reports(probes.resource_metric(node, "pod_swap_usage_bytes", **labels), used))
     container_usage = probes.resource_metric(node, "container_swap_usage_bytes", **labels, container="main")
     container.expect_later(reports(container_usage, used))
+    limit = probes.resource_metric(node, "container_swap_limit_bytes", **labels, container="main")
+    claim("swap-metrics.container-limit").expect_later(reports(limit, share))
     summary.expect_later(reports(probes.swap_stats(node, "swapUsageBytes"), total - free))
     summary.expect_later(reports(probes.swap_stats(node, "swapAvailableBytes"), free))
     summary.expect_later(reports(probes.swap_stats(node, "swapUsageBytes", pod), used))

@@ -53,11 +53,14 @@ def test_limited_swap_is_for_burstable_containers_by_their_memory_request(
         best_effort, burstable, guaranteed, opted_out, without_request, critical = pods = lab.run(
             actions.run_witnesses(
                 Witness(),
-                Witness(resources={"requests": cpu | memory}),
+                Witness(
+                    resources={"requests": cpu | memory, "limits": {"memory": f"{2 * REQUEST_MIB}Mi"}},
+                    second={"requests": memory, "limits": memory},
+                ),
                 Witness(resources={"requests": whole_request, "limits": whole_request}),
                 Witness(resources={"requests": cpu | memory, "limits": memory}),
                 Witness(resources={"requests": cpu}),
-                Witness(resources={"requests": cpu | memory}, priority_class="system-node-critical"),
+                Witness(resources={"requests": cpu | memory}, priority_class="system-cluster-critical"),
                 on=node,
             )
         )

@@ -42,8 +42,9 @@ def main() -> int:
     # SIGTERM must clean up, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        chosen = _chosen(arguments, load())
-        executables = build(load(), _say)
+        bugs = load()
+        chosen = _chosen(arguments, [bug for bug in bugs if not bug.machine])
+        executables = build(bugs, _say)
     except (BadBug, Problem) as error:
         print(f"nodeproof: {error}", file=sys.stderr)
         return 2

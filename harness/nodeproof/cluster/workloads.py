@@ -472,6 +472,8 @@ class Witness:
         memory_mib: How much memory a second process of it allocates a few seconds later and keeps (MiB).
         pvc: The PVC of a volume to which a second process of it writes numbers, one a second, each with
             its node and synced before the next.
+        namespace: Its namespace.
+        second: The resources of a second container, which does nothing; None is no second container.
     """
 
     grace_s: int = 1
@@ -483,6 +485,8 @@ class Witness:
     host_network: bool = False
     memory_mib: int = 0
     pvc: str = ""
+    namespace: str = NAMESPACE
+    second: Mapping[str, Json] | None = None
 
 
 def unresponsive(priority_class: str = "", grace_s: int = 300) -> Witness:
@@ -497,15 +501,6 @@ def file_of(pod: str, boot_id: str) -> str:
     return f"{WITNESS_FOLDER}/{pod}.{boot_id}"
 
 
-def run_witnesses(api: Api, node_name: str, witnesses: Sequence[Witness]) -> list[Pod]:
-    """Create pods on a node and wait until all of them are Running. Raises Problem, ApiError."""
-    specs = [pod_spec({"nodeName": node_name, **witness_fields(witness)}) for witness in witnesses]
-    pods = [start_pod(api, node_name, spec) for spec in specs]
-    for pod in pods:
-        wait_running(api, pod, WITNESS_TIMEOUT_S)
-    return pods
-
-
 def witness_fields(witness: Witness) -> dict[str, Json]:
     """Return fields of a pod's spec, as for `workload`: the pod records what happens to it, on any node."""
     spec: dict[str, Json] = {
@@ -513,6 +508,9 @@ def witness_fields(witness: Witness) -> dict[str, Json]:
         "volumes": [{"name": "disk", "hostPath": {"path": WITNESS_FOLDER, "type": "DirectoryOrCreate"}}],
         "containers": [_witness_container(witness)],
     }
+    if witness.second is not None:
+        (idle,) = pod_spec({})["containers"]
+        spec["containers"].append({**idle, "name": "second", "resources": dict(witness.second)})
     if witness.pvc:
         spec["volumes"].append({"name": "held", "persistentVolumeClaim": {"claimName": witness.pvc}})
     if witness.priority_class:

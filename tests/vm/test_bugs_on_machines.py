@@ -1,0 +1,44 @@
+"""Kubelets of virtual machines that have a bug: the claims that the bug names deviate, possibly among others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeproof.artifacts.components import obtain
+from nodeproof.labs.client import starting
+from nodeproof.labs.client.handle import LabHandle
+from nodeproof.labs.kinds import LIBVIRT
+from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
+from tests.acceptance.altered import Cluster, check_fall, shipped, unaltered
+from tests.sensitivity.bugs import CHOOSES, Bug, load
+from tests.sensitivity.build import build
+from tests.vm.altering import ENVIRONMENT, changed
+from tests.vm.conftest import NODES, Run
+
+BUGS = [pytest.param(bug, id=bug.name) for bug in load() if bug.machine]
+
+
+@pytest.fixture(scope="module")
+def shared_lab() -> Iterator[LabHandle]:
+    """Start one lab whose components have all bugs, of which none is selected."""
+    components = obtain(str(build(load(), print)), DEFAULT_KUBERNETES_VERSION, print)
+    request = starting.LabRequest(starting.new_name(), NODES, 1, "fast", False, LIBVIRT.name)
+    lab = starting.up(request, components, print)
+    try:
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_scenario_catches_a_kubelet_with_a_bug(
+    lab: LabHandle, run: Run, tmp_path: Path, bug: Bug
+) -> None:
+    selection = ("-k", bug.select) if bug.select else ()
+    with changed(Cluster(lab, tmp_path), ENVIRONMENT, f"$a{CHOOSES}={bug.name}"):
+        ended = run(lab, unaltered, shipped(bug.scenario), *selection)
+
+    check_fall(ended, {*bug.falls})
