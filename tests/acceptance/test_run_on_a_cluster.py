@@ -17,8 +17,7 @@ import yaml
 
 from nodeproof.cluster.resources import NAMESPACE, POD_NAMESPACE, node
 from nodeproof.cluster.workloads import WITNESS_IMAGE
-from nodeproof.existing.abort import Abort, Command
-from nodeproof.existing.conditions import Alerts, Hours
+from nodeproof.existing.guards import Abort, Alerts, Command, Hours
 from nodeproof.existing.connection import connected
 from nodeproof.existing.inspection import inspect_host, refusals, ssh_config
 from nodeproof.existing.inventory import read
