@@ -172,14 +172,14 @@ _CLUSTER_COMMANDS = (
             Argument("--list", action="store_true", help="list the marks, and which of them are valid"),
         ),
         example="--cluster cluster.yaml worker-7",
-        function="existing.command:mark",
+        function="existing.marks:mark",
     ),
     Command(
         "unmark",
         "remove the marks of nodes, whoever set them",
         (_INVENTORY, Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove")),
         example="--cluster cluster.yaml worker-7",
-        function="existing.command:unmark",
+        function="existing.marks:unmark",
     ),
 )
 _SCENARIO_COMMANDS = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ from kubernetes.config.kube_config import KubeConfigMerger
 from nodeproof import terminal
 from nodeproof.cluster.api import Api, ApiError, server_time_s
 from nodeproof.cluster.resources import WATCHED
-from nodeproof.existing import inventory, marks
+from nodeproof.existing import inventory
 from nodeproof.existing.inventory import Inventory
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-DEFAULT_KUBECONFIG = "~/.kube/config"
 REQUESTS_PER_S = 20.0
+_MALFORMED = (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,13 @@ class Access:
     client: ApiClient
 
 
-def kubeconfig_paths(option: str) -> str:
-    """Return the kubeconfig files that kubectl would read, separated as in KUBECONFIG."""
-    return option or os.environ.get("KUBECONFIG", "") or DEFAULT_KUBECONFIG
+def local_user() -> str:
+    """Return who runs this process, and on which machine."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
 
 
 def load_kubeconfig(option: str, context: str) -> Access:
@@ -55,7 +60,7 @@ def load_kubeconfig(option: str, context: str) -> Access:
     Raises:
         Problem: No file or context exists, a file is malformed, or it gives no credentials.
     """
-    paths = kubeconfig_paths(option)
+    paths = option or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
     try:
         with _errors_logged() as errors:
             files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
@@ -63,15 +68,7 @@ def load_kubeconfig(option: str, context: str) -> Access:
             user = _user(files, name, paths)
             path, credentials = _entry_of(files, user)
             client = new_client_from_config(config_file=paths, context=name)
-    except (
-        ConfigException,
-        yaml.YAMLError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except _MALFORMED as error:
         message = " ".join(str(error).split())
         raise Problem(f"the kubeconfig cannot be used: {message}", paths, "try it with kubectl") from error
     if errors:
@@ -89,10 +86,8 @@ def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
     """
     if not files:
         raise ConfigException("there is no such file")
-    name = next(
-        (content["current-context"] for content in files.values() if content.get("current-context")), ""
-    )
-    if not name:
+    name = next(filter(None, (content.get("current-context") for content in files.values())), None)
+    if name is None:
         raise ConfigException("it has no current-context; name one with --context")
     return str(name)
 
@@ -127,7 +122,7 @@ def _entry_of(files: Mapping[str, Mapping[str, Json]], user: str) -> tuple[Path,
     return Path(), {}
 
 
-@contextmanager
+@contextlib.contextmanager
 def _errors_logged() -> Iterator[list[str]]:
     """Collect what the Kubernetes client logs as errors: it does not raise if an exec plugin fails."""
     errors: list[str] = []
@@ -239,7 +234,7 @@ def connected(
     with contextlib.closing(PacedApi(access, user_agent, per_s)) as api:
         try:
             uid = str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
-            if not marks.is_same_cluster(content, uid):
+            if uid != content.cluster.uid:
                 what = f"the inventory is about another cluster: this one has the UID {uid}"
                 raise Problem(what, f"{content.path}: cluster.uid", "choose the inventory's context or UID")
             yield ConnectedCluster(content, access, api)

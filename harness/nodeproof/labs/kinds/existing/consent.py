@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nodeproof.existing import impact, marks, preview
+from nodeproof.existing import impact, marks
 from nodeproof.existing.connection import ConnectedCluster
 from nodeproof.existing.inspection import inspect_host, power_refusals
 from nodeproof.faults import Fault
@@ -87,7 +87,7 @@ class MarkedNodes:
         yield from inventory.abort_reasons()
         alone = replace(self.cluster, inventory=replace(inventory, nodes={name: listed}))
         machines = {name: inspect_host(OpenSsh(name, self.ssh))}
-        state = replace(preview.read_state(alone), machines=machines)
+        state = replace(impact.read_state(alone), machines=machines)
         if is_cut:
             yield from power_refusals(inventory, name, state.nodes, self.ssh)
         yield from impact.forecast(inventory, name, fault.name, state, now).refusals
