@@ -277,14 +277,17 @@ class Cluster:
     leases: Objects
 
 
+Decision = tuple[str, Check | Verdict]
+"""A claim, and its check; a verdict if no check can decide it."""
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A node or the whole cluster: its configuration, judgments, and verdicts without a check."""
+    """A node or the whole cluster: its configuration, and what decides each of its claims."""
 
     name: str
     configuration: Configuration
-    judgments: tuple[Judgment, ...] = ()
-    verdicts: tuple[tuple[str, Verdict], ...] = ()
+    decisions: tuple[Decision, ...]
 
 
 def look(api: Api) -> Cluster:
@@ -345,10 +348,10 @@ def record(
             recording.observe(tolerations.observation, tolerations.requested_t)
     configuration = _configuration(cluster)
     subjects = list(of_nodes(cluster, states, leases, expected, evidence, missed_states(history)))
-    together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
+    together = [(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
     flags_set = evidence.flags_set(API_SERVER)
     whole = judge_tolerations(tolerations, replace(configuration, flags_set=flags_set))
-    whole = replace(whole, judgments=(*together, *whole.judgments))
+    whole = replace(whole, decisions=(*together, *whole.decisions))
     return recording.history(), [whole, *subjects]
 
 
@@ -363,19 +366,19 @@ def judge_tolerations(tolerations: Tolerations, configuration: Configuration) ->
         return _unknown(configuration, tolerations.reason)
     if API_SERVER in configuration.flags_set:
         reported = {**configuration.reported, API_SERVER: {"DefaultTolerationSeconds": tolerations.seconds}}
-        judgments = tuple(Judgment(TOLERATIONS, default_of(constant)) for constant in _TOLERATION_CONSTANTS)
-        return Subject(CLUSTER, replace(configuration, reported=reported), judgments)
+        decisions = tuple((TOLERATIONS, default_of(constant)) for constant in _TOLERATION_CONSTANTS)
+        return Subject(CLUSTER, replace(configuration, reported=reported), decisions)
     expected = dict.fromkeys(observation.value, DEFAULT_TOLERATION_S)
     if observation.value != expected:
         reason = (
             f"a new pod has {dict(observation.value)} s; whether flags of the API server say so is unknown"
         )
         return _unknown(configuration, reason)
-    return Subject(CLUSTER, configuration, (Judgment(TOLERATIONS, shows(observation, expected)),))
+    return Subject(CLUSTER, configuration, ((TOLERATIONS, shows(observation, expected)),))
 
 
 def _unknown(configuration: Configuration, reason: str) -> Subject:
-    return Subject(CLUSTER, configuration, verdicts=((TOLERATIONS, unproven("settings-unknown", reason)),))
+    return Subject(CLUSTER, configuration, ((TOLERATIONS, unproven("settings-unknown", reason)),))
 
 
 def _expectations(
@@ -431,26 +434,25 @@ def of_nodes(
     for name, states_of_node in states.items():
         of_name = by_node.get(name, [])
         unsure = [entry for entry in of_name if missed and entry.claim in PERSISTENT_STATE_CLAIMS]
-        own = [Judgment(entry.claim, entry.check) for entry in of_name if entry not in unsure]
+        checks = [(entry.claim, entry.check) for entry in of_name if entry not in unsure]
         lease = leases.get(name) or {"spec": {}}
         duration_s = lease["spec"].get("leaseDurationSeconds")
         settings = {"kubelet": {"nodeLeaseDurationSeconds": duration_s}} if duration_s else {}
         version = _version(states_of_node[-1], cluster.version)
         own_configuration = replace(configuration, kubernetes_version=version, reported=settings)
-        verdicts = [(entry.claim, unproven("gap", missed)) for entry in unsure]
+        verdicts: list[Decision] = [(entry.claim, unproven("gap", missed)) for entry in unsure]
         if not is_reporting(states_of_node):
             if condition_status(states_of_node[0], "Ready") in ("True", "False"):
                 reason = f"{name} stopped reporting during the observation"
                 verdicts.append((LEASE_INTERVAL, unproven("component-died", reason)))
         elif settings:
-            check = renewals_of(name, windows.renewals(), at_least=RENEWALS)
-            own.append(Judgment(LEASE_INTERVAL, check))
+            checks.append((LEASE_INTERVAL, renewals_of(name, windows.renewals(), at_least=RENEWALS)))
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
         if is_reporting(states_of_node) and name not in evidence.kubelets:
             verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
-        yield Subject(name, own_configuration, tuple(own), tuple(verdicts))
+        yield Subject(name, own_configuration, (*checks, *verdicts))
 
 
 def _version(node: Json, otherwise: str) -> str:
@@ -480,14 +482,17 @@ def _by_name(items: Iterable[Json]) -> Objects:
 def judge_subject(
     subject: Subject, history: History, claims: Mapping[str, Claim]
 ) -> list[tuple[str, Verdict]]:
-    """Return the claims of a subject with their verdicts, those with a check first."""
-    judged = []
-    for judgment in subject.judgments:
-        verdict = judge(claims[judgment.claim], judgment.check, history, subject.configuration)
-        if judgment.claim == LEASE_INTERVAL and verdict.outcome == "deviates":
+    """Return the claims of a subject with their verdicts."""
+    verdicts = []
+    for claim, decision in subject.decisions:
+        if isinstance(decision, Verdict):
+            verdict = decision
+        else:
+            verdict = judge(claims[claim], decision, history, subject.configuration)
+        if claim == LEASE_INTERVAL and verdict.outcome == "deviates":
             verdict = confirm_interval(verdict, history, subject.name)
-        judged.append((judgment.claim, verdict))
-    return [*judged, *subject.verdicts]
+        verdicts.append((claim, verdict))
+    return verdicts
 
 
 def confirm_interval(verdict: Verdict, history: History, node: str) -> Verdict:
@@ -516,10 +521,9 @@ def confirm_interval(verdict: Verdict, history: History, node: str) -> Verdict:
 def select(subjects: Iterable[Subject], selected: Collection[str]) -> Iterator[Subject]:
     """Yield the subjects with the selected claims, without those that have none."""
     for subject in subjects:
-        judgments = tuple(judgment for judgment in subject.judgments if judgment.claim in selected)
-        verdicts = tuple(verdict for verdict in subject.verdicts if verdict[0] in selected)
-        if judgments or verdicts:
-            yield replace(subject, judgments=judgments, verdicts=verdicts)
+        decisions = tuple(entry for entry in subject.decisions if entry[0] in selected)
+        if decisions:
+            yield replace(subject, decisions=decisions)
 
 
 def write_run(
@@ -535,10 +539,10 @@ def write_run(
     for subject in subjects:
         scenario = f"audit::{subject.name}"
         verdicts = judge_subject(subject, history, claims)
-        rows = [
-            rundir.row(claims[claim], scenario, verdict, subject.configuration) for claim, verdict in verdicts
-        ]
-        place = rundir.write_scenario(folder, scenario, subject.judgments, subject.configuration, rows)
+        configuration, decisions = subject.configuration, subject.decisions
+        rows = [rundir.row(claims[claim], scenario, verdict, configuration) for claim, verdict in verdicts]
+        judgments = [Judgment(claim, check) for claim, check in decisions if isinstance(check, Check)]
+        place = rundir.write_scenario(folder, scenario, judgments, configuration, rows)
         rundir.link(folder / "history.jsonl", place / "history.jsonl")
         judged.update(claim for claim, _verdict in verdicts)
     facts = rundir.RunFacts(

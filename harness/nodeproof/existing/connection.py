@@ -29,6 +29,8 @@ from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
 REQUESTS_PER_S = 20.0
+Files = Mapping[str, Mapping[str, Json]]
+"""The content of kubeconfigs by path."""
 _MALFORMED = (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -63,10 +65,18 @@ def load_kubeconfig(option: str, context: str) -> Access:
     paths = option or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
     try:
         with _errors_logged() as errors:
-            files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
+            files: Files = KubeConfigMerger(paths).config_files
             name = context or _current_context(files)
-            user = _user(files, name, paths)
-            path, credentials = _entry_of(files, user)
+            contexts, users = _entries(files, "context"), _entries(files, "user")
+            if name not in contexts:
+                choices = ", ".join(sorted(contexts)) or "none"
+                raise Problem(f"no context {name!r}", paths, f"choose one with --context: {choices}")
+            user = str(contexts[name][1].get("user", ""))
+            path, credentials = users.get(user, (Path(), {}))
+            if any(str(key).startswith("as") for key in credentials):
+                # The Kubernetes client would act as the user itself.
+                step = "use a context whose user has credentials of its own"
+                raise Problem(f"user {user} impersonates another one (as)", str(path), step)
             client = new_client_from_config(config_file=paths, context=name)
     except _MALFORMED as error:
         message = " ".join(str(error).split())
@@ -78,7 +88,7 @@ def load_kubeconfig(option: str, context: str) -> Access:
     return Access(name, str(client.configuration.host), user, client)
 
 
-def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
+def _current_context(files: Files) -> str:
     """Return the current context of the first file that has one; the Kubernetes client takes the last.
 
     Raises:
@@ -92,34 +102,14 @@ def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
     return str(name)
 
 
-def _user(files: Mapping[str, Mapping[str, Json]], context: str, paths: str) -> str:
-    """Return the user of a context, empty for none. Raises Problem if there is no such context."""
-    users: dict[str, str] = {}
-    for content in files.values():
-        for entry in content.get("contexts") or ():
-            users.setdefault(str(entry["name"]), str(entry["context"].get("user", "")))
-    if context not in users:
-        choices = ", ".join(sorted(users)) or "none"
-        raise Problem(f"no context {context!r}", paths, f"choose one with --context: {choices}")
-    return users[context]
-
-
-def _entry_of(files: Mapping[str, Mapping[str, Json]], user: str) -> tuple[Path, Mapping[str, Json]]:
-    """Return the first file that has a user, and the user's credentials there; empty for no user.
-
-    Raises:
-        Problem: The user acts as another one: the Kubernetes client would act as the user itself.
-    """
-    for path, content in files.items():
-        for entry in content.get("users") or ():
-            if entry["name"] != user:
-                continue
-            credentials: Mapping[str, Json] = entry["user"] or {}
-            if any(str(key).startswith("as") for key in credentials):
-                step = "use a context whose user has credentials of its own"
-                raise Problem(f"user {user} impersonates another one (as)", path, step)
-            return Path(path), credentials
-    return Path(), {}
+def _entries(files: Files, kind: str) -> Mapping[str, tuple[Path, Mapping[str, Json]]]:
+    """Return the contexts or users by name, each of the first file that has it, and that file."""
+    entries = [
+        (str(entry["name"]), (Path(path), entry.get(kind) or {}))
+        for path, content in files.items()
+        for entry in content.get(f"{kind}s") or ()
+    ]
+    return dict(reversed(entries))
 
 
 @contextlib.contextmanager

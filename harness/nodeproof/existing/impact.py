@@ -45,7 +45,6 @@ class State:
     they cannot be read; None without SSH. `power` has, by node, why its power cannot be cut and restored.
     """
 
-    cluster_uid: str
     nodes: Mapping[str, Json]
     pods: Sequence[Json] = ()
     budgets: Sequence[Json] = ()
@@ -79,7 +78,7 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
         [volume for volume, is_local in volumes if not is_local],
         [volume for volume, is_local in volumes if is_local],
         [
-            *marks.harm_refusals(inventory, name, state.nodes, state.cluster_uid, now),
+            *marks.harm_refusals(inventory, name, state.nodes, now),
             *_machine_refusals(name, fault, state),
             *_away(name, state.nodes),
             *(_quorum_refusals(name, state.nodes) if fault == PowerOff.name else ()),
@@ -315,7 +314,6 @@ def read_state(cluster: ConnectedCluster) -> State:
     claims = _objects(api, {name: claim_path.format(*name.split("/")) for name in names})
     bound = filter(None, (claim["spec"].get("volumeName") for claim in claims.values()))
     return State(
-        cluster.inventory.cluster.uid,
         nodes,
         pods,
         api.get(_BUDGETS)["items"],

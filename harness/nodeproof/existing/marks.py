@@ -102,12 +102,8 @@ def mark_refusals(
         yield _UNREADABLE
 
 
-def harm_refusals(
-    inventory: Inventory, name: str, nodes: Mapping[str, Json], cluster_uid: str, now: datetime
-) -> Iterator[str]:
-    """Yield where inventory and cluster disagree on harming a node now."""
-    if inventory.cluster.uid != cluster_uid:
-        yield "the inventory is about another cluster"
+def harm_refusals(inventory: Inventory, name: str, nodes: Mapping[str, Json], now: datetime) -> Iterator[str]:
+    """Yield where an inventory and its cluster, which is connected, disagree on harming a node now."""
     yield from target_refusals(inventory, name, nodes)
     if name not in nodes:
         return
@@ -119,7 +115,7 @@ def harm_refusals(
         yield f"its mark expired at {mark.until.isoformat(timespec='seconds')}"
     if mark.machine_id != machine_id(nodes[name]):
         yield "its mark is about another machine"
-    if mark.cluster_uid != cluster_uid:
+    if mark.cluster_uid != inventory.cluster.uid:
         yield "its mark is about another cluster"
 
 
@@ -255,7 +251,7 @@ def _print_marks(cluster: ConnectedCluster) -> None:
         owner = until = "?"
         if isinstance(mark, Mark):
             owner, until = mark.owner, mark.until.isoformat(timespec="seconds")
-        reasons = "; ".join(harm_refusals(inventory, name, nodes, inventory.cluster.uid, now))
+        reasons = "; ".join(harm_refusals(inventory, name, nodes, now))
         rows.append(
             (name, owner, until, reasons or f"may be harmed by {', '.join(inventory.nodes[name].faults)}")
         )

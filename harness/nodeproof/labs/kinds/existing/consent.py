@@ -108,11 +108,8 @@ def _check_kind(fault: Fault) -> None:
 def marked_nodes(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the Nodes that may be harmed now, in the inventory's order."""
     inventory, now = cluster.inventory, datetime.now(UTC)
-    uid = inventory.cluster.uid
-    names = [
-        name for name in inventory.nodes if not any(marks.harm_refusals(inventory, name, nodes, uid, now))
-    ]
-    return {name: nodes[name] for name in names}
+    refusals = {name: list(marks.harm_refusals(inventory, name, nodes, now)) for name in inventory.nodes}
+    return {name: nodes[name] for name, reasons in refusals.items() if not reasons}
 
 
 def zone_of(node: Json) -> str:
