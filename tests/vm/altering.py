@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from nodeproof.cluster.published import kubelet_configz
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.alterations import refused
-from tests.acceptance.altered import Cluster
+from tests.acceptance.altered import Cluster, refused
 from tests.waiting import eventually
 
 COMMAND_TIMEOUT_S = 60.0

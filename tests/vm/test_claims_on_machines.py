@@ -9,8 +9,7 @@ import pytest
 
 from nodeproof.cluster.resources import NAMESPACE, node, pod
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.alterations import SLACK_S
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.acceptance.altered import SLACK_S, Alteration, Cluster, check_fall, shipped, unaltered
 from tests.markers import falls
 from tests.vm.altering import (
     BASE,

@@ -12,8 +12,7 @@ from nodeproof.faults.providers import DISKS, DRIVER, handle
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import Json
-from tests.acceptance.alterations import refused
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped
+from tests.acceptance.altered import Alteration, Cluster, check_fall, refused, shipped
 from tests.markers import falls
 from tests.vm.altering import (
     COMMAND_TIMEOUT_S,

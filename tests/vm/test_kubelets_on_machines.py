@@ -14,8 +14,7 @@ import pytest
 from nodeproof.cluster.resources import NAMESPACE, node, pod, pods
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.pattern import Json
-from tests.acceptance.alterations import SLACK_S
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.acceptance.altered import SLACK_S, Alteration, Cluster, check_fall, shipped, unaltered
 from tests.markers import falls
 from tests.vm.altering import (
     COMMAND_TIMEOUT_S,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.alterations import combined
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_fall, combined, shipped, unaltered
 from tests.markers import falls
 from tests.vm.altering import (
     BASE,
