@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from nodeproof.artifacts.components import Components, obtain
+from nodeproof.capacity import busy_share
 from nodeproof.labs.client.starting import raise_priority
-from nodeproof.labs.kinds import KINDS
+from nodeproof.labs.kinds import KINDS, PROCESS
 from nodeproof.labs.kinds.libvirt.hypervisor import runs_on_kvm
+from nodeproof.locks import locked
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.root import become_root
 from tests.markers import fallen_claims
-from tests.shared_lock import alone, beside_others
 
 TOO_LOADED, AGAIN = "host-too-loaded", "tried-again"
 SHARED = (
@@ -33,46 +34,36 @@ SHARED = (
     "printed",
 )
 """Expensive fixtures: their tests run on the worker that has them, the longest first."""
-UNIT = "tests/unit/"
-"""Tests without labs."""
+UNIT, CONTRACTS = "tests/unit", "tests/contract"
+"""Tests without labs, and those that wait for most of their time."""
 GIB = 2**30
-UNIT_PER_CORE = 2.0
-"""Workers per core for tests without labs."""
-MACHINES = tuple(kind for kind in KINDS.values() if not kind.is_hollow)
-IDLE_PER_CORE = {kind.name: 0 for kind in MACHINES}
-"""This many per core, but only on an idle machine."""
-LABS_PER_CORE = {kind.name: kind.limits.labs_per_core for kind in MACHINES}
-"""Workers per core for tests with labs, which mostly wait and share labs."""
-EMULATED_PER_CORE = 0.5
-"""Maximum number of machine labs per core without KVM: each guest needs a processor to boot."""
-WORKER_BYTES = {kind.name: 5 * GIB for kind in MACHINES}
-"""Memory of a worker's labs: two guests and a third that joins, or up to five labs of process nodes."""
-_PER_CORE, _WORKER_BYTES = 2.0, 4 * GIB
-CONTRACTS, CONTRACTS_PER_CORE = "tests/contract", 3.0
-"""Contract tests wait for most of their time: with two workers per core, the cores were 40 to 70 % idle."""
-_LEAST_PER_CORE = 1.5
 _LOOK_S = 3.0
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return the number of workers for `-n auto`, by cores and by memory.
 
-    If tests have labs, the cores that others leave idle count as well. For scenarios, nodeproof decides.
+    Tests with labs of processes mostly wait and share labs: the cores that others leave idle count for them.
+    A worker's labs are up to five of such nodes, or two guests and a third that joins. For scenarios,
+    nodeproof decides.
     """
     if config.getoption("shipped"):
         return None
-    kind = config.getoption("contract_lab", default="")
+    kind, worker_gib = KINDS.get(config.getoption("contract_lab", default=""), PROCESS), 4
+    if _are_below(UNIT, config):
+        per_core = 2.0
+    elif kind.is_hollow:
+        # With two workers per core for contract tests, the cores were 40 to 70 % idle.
+        per_idle_core = 3.0 if _are_below(CONTRACTS, config) else 2.0
+        # A short load peak is no reason to take four times as long.
+        per_core = max(per_idle_core - 2.0 * busy_share(_LOOK_S), 1.5)
+    else:
+        # Without KVM, each guest needs a processor to boot.
+        most = kind.limits.labs_per_core
+        per_core, worker_gib = most if _has_kvm() else min(most, 0.5), 5
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    has_labs = not _is_unit(config)
-    idle = IDLE_PER_CORE.get(kind, _PER_CORE) if has_labs else 0
-    per_lab = CONTRACTS_PER_CORE if _has_contracts(config) else _PER_CORE
-    most = LABS_PER_CORE.get(kind, per_lab) if has_labs else UNIT_PER_CORE
-    if kind in LABS_PER_CORE and not _has_kvm():
-        most = min(most, EMULATED_PER_CORE)
-    per_core = most - (idle * (1 - idle_share()) if idle else 0)
-    # A short load peak is no reason to take four times as long.
-    by_cores = len(os.sched_getaffinity(0)) * (max(per_core, _LEAST_PER_CORE) if idle else per_core)
-    return max(1, min(round(by_cores), memory // WORKER_BYTES.get(kind, _WORKER_BYTES)))
+    by_cores = len(os.sched_getaffinity(0)) * per_core
+    return max(1, min(round(by_cores), memory // (worker_gib * GIB)))
 
 
 def _has_kvm() -> bool:
@@ -81,35 +72,14 @@ def _has_kvm() -> bool:
         return runs_on_kvm(Path(scratch) / "sector", None, become_root())
 
 
-def _has_contracts(config: pytest.Config) -> bool:
-    """Return whether only contract tests are selected."""
-    return all(CONTRACTS in str(argument) for argument in config.args)
-
-
-def _is_unit(config: pytest.Config) -> bool:
-    """Return whether only tests without labs are selected."""
-    return all(UNIT.rstrip("/") in str(argument) for argument in config.args)
-
-
-def idle_share() -> float:
-    """Return the share of the cores that is idle, or at work that is nice and gives way, from 0 to 1.
-
-    Source: proc_stat(5): user, nice, system, idle, iowait, to steal.
-    """
-    before = _ticks()
-    threading.Event().wait(_LOOK_S)
-    passed = [now - then for now, then in zip(_ticks(), before, strict=True)]
-    return (passed[1] + passed[3] + passed[4]) / max(1, sum(passed))
-
-
-def _ticks() -> list[int]:
-    first = Path("/proc/stat").read_text().splitlines()[0]
-    return [int(ticks) for ticks in first.split()[1:9]]
+def _are_below(folder: str, config: pytest.Config) -> bool:
+    """Return whether only tests of a folder are selected."""
+    return all(folder in str(argument) for argument in config.args)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Treat tests with labs like a run: SIGTERM and SIGHUP tear labs down, and workers have priority."""
-    if _is_unit(session.config):
+    if _are_below(UNIT, session.config):
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -171,10 +141,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if item.get_closest_marker("claims"):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    with beside_others(_turns(item)) if _has_labs(item) else nullcontext():
+    with _beside_others(_turns(item)) if _has_labs(item) else nullcontext():
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if _is_too_loaded(reports):
-        with alone(_turns(item)):
+        with _alone(_turns(item)):
             reports = _tried_again(item, nextitem, reports)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
@@ -183,13 +153,34 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _has_labs(item: pytest.Item) -> bool:
-    return not item.nodeid.startswith(UNIT)
+    return not item.nodeid.startswith(f"{UNIT}/")
+
+
+@contextmanager
+def _beside_others(turns: Path) -> Iterator[None]:
+    """Run beside the tests of other workers, once nobody wants to run alone.
+
+    A worker that dies has had its turn: the kernel gives its locks back. Raises OSError.
+    """
+    with (turns / "runs").open("ab") as runs:
+        with locked(turns / "next"):
+            fcntl.flock(runs, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def _alone(turns: Path) -> Iterator[None]:
+    """Run once the running tests have ended, and before any other begins. Raises OSError."""
+    with locked(turns / "next"), locked(turns / "runs"):
+        yield
 
 
 def _turns(item: pytest.Item) -> Path:
     """Return a folder shared by the workers of a run."""
     own = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
-    return Path(own.parent if hasattr(item.config, "workerinput") else own) / "turns"
+    turns = Path(own.parent if hasattr(item.config, "workerinput") else own) / "turns"
+    turns.mkdir(exist_ok=True)
+    return turns
 
 
 def _tried_again(
@@ -210,7 +201,7 @@ def _tried_again(
 
 def _is_too_loaded(reports: Sequence[pytest.TestReport]) -> bool:
     """Return whether a test failed because a lab was too loaded: in a run's output, or in a comparison."""
-    failed = [report for report in reports if report.failed and not report.nodeid.startswith(UNIT)]
+    failed = [report for report in reports if report.failed and not report.nodeid.startswith(f"{UNIT}/")]
     output = [text for report in reports for text in (report.capstdout, report.capstderr)]
     return bool(failed) and any(TOO_LOADED in text for text in [*output, *map(_crash, failed)])
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,20 +52,12 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Workers:
-    """How many workers run how many scenarios, and the options by which each has a lab or a zone."""
-
-    count: int
-    scenarios: int
-    options: tuple[str, ...] = ()
-
-
-WORKERS = {
-    "worker": Workers(2, 2, ("--dist=loadfile",)),
-    "lease holder": Workers(4, 6),
-    "controller": Workers(4, 6),
+WORKERS: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
+    "worker": (2, 2, ("--dist=loadfile",)),
+    "lease holder": (4, 6, ()),
+    "controller": (4, 6, ()),
 }
+"""How many workers run how many scenarios, and the options by which each has a lab or a zone."""
 
 
 class Different(Exception):
@@ -116,8 +108,10 @@ def main() -> int:
     seeds = (
         [arguments.seed] if alone else [f"{arguments.seed}-{number}" for number in range(arguments.rounds)]
     )
-    with _own_state() as folder:
-        ground = Ground(arguments.lab, folder)
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        # Ledgers of these rounds are no business of the user's.
+        os.environ["XDG_STATE_HOME"] = folder
+        ground = Ground(arguments.lab, Path(folder))
         try:
             for seed in seeds:
                 _round(ground, seed, arguments.part)
@@ -225,16 +219,16 @@ def _check_removed(ground: Ground, host: leftovers.Footprint) -> str:
 
 def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
     """Kill one of a run's workers, or their controller, at some moment of its life."""
-    workers = WORKERS[part]
+    count, scenarios, options = WORKERS[part]
     folder = Path(tempfile.mkdtemp(dir=ground.folder))
     tables = leftovers.host_tables()
-    others = [folder / f"test_{number}.py" for number in range(1, workers.scenarios)]
+    others = [folder / f"test_{number}.py" for number in range(1, scenarios)]
     for other in others:
         other.write_text(SMALL)
-    options = ["-n", str(workers.count), *workers.options, *map(str, others)]
-    child = proc.start(_run(Ground(ground.kind, folder), *options), log=folder / "log", cwd=folder)
+    argv = _run(Ground(ground.kind, folder), "-n", str(count), *options, *map(str, others))
+    child = proc.start(argv, log=folder / "log", cwd=folder)
     run = eventually(lambda: the_run(folder), END_TIMEOUT_S)
-    running = eventually(lambda: _workers(child.pid, workers.count), END_TIMEOUT_S)
+    running = eventually(lambda: _workers(child.pid, count), END_TIMEOUT_S)
     after_s = dice.uniform(0.0, 40.0)
     pause(after_s)
     with contextlib.suppress(ProcessLookupError):
@@ -271,7 +265,8 @@ def _the_others_go_on(child: proc.Process, folder: Path, run: Path, tables: str)
         child.kill()
         raise Different(f"the run hangs: {(folder / 'log').read_text()[-2000:]}") from error
     _nothing_left(run, tables)
-    wrong = [row for row in rundir.read_verdicts(run) if row["code"] and not _is_dead(row)]
+    coded = [row for row in rundir.read_verdicts(run) if row["code"]]
+    wrong = [row for row in coded if not str(row["scenario"]).endswith("(its worker died)")]
     if wrong:
         raise Different(f"verdicts beside a killed worker: {[(row['code'], row['reason']) for row in wrong]}")
     return f"the run ended with {status}"
@@ -281,10 +276,6 @@ def _nothing_left(run: Path, tables: str) -> None:
     left = [line for lab in labs_of(run) for line in leftovers.leftovers_of(lab, tables)]
     if left:
         raise Different(f"the run left {left}")
-
-
-def _is_dead(row: rundir.Row) -> bool:
-    return str(row["scenario"]).endswith("(its worker died)")
 
 
 def _workers(controller: int, count: int) -> list[int]:
@@ -310,14 +301,6 @@ def _pid_of(part: str, host: leftovers.Footprint) -> int:
         return host.supervisor
     first = leftovers.child_of(host.init)
     return first if part == "init" else leftovers.child_of(first)
-
-
-@contextlib.contextmanager
-def _own_state() -> Iterator[Path]:
-    """Ledgers of these rounds are no business of the user's."""
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        os.environ["XDG_STATE_HOME"] = folder
-        yield Path(folder)
 
 
 def _quiet(_line: str) -> None:

@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 import time
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -69,11 +69,20 @@ from nodeproof.report.rundir import Row
 Node = Mapping[str, Json]
 States = Sequence[Node]
 """The states of one Node from the start to the end, at least one."""
+LEASE_INTERVAL, MAX_PODS = "heartbeat.lease-interval", "capacity.max-pods"
+TOLERATIONS = "eviction.default-tolerations-injected"
 READY_SHAPE, UNKNOWN_REASON = "conditions.ready-true-shape", "monitoring.unknown-reason"
 UNKNOWN_PRESSURES = "conditions.pressure-unknown-when-unreachable"
 TAINT_BY_CONDITION, CORDON_TAINT = "taints.noschedule-by-condition", "cordon.taint"
 PERSISTENT_STATE_CLAIMS = (READY_SHAPE, UNKNOWN_REASON, UNKNOWN_PRESSURES, TAINT_BY_CONDITION, CORDON_TAINT)
 """Claims about reactions of the cluster, which may be missing for a change right before the end."""
+CLAIMS = (
+    *PERSISTENT_STATE_CLAIMS,
+    *(LEASE_INTERVAL, MAX_PODS, TOLERATIONS),
+    *("heartbeat.lease-per-node", "conditions.types-present", "conditions.node-phase", "cidr.unique"),
+    *("capacity.fields", "info.kernel-os-runtime", "info.kube-proxy-version", "info.machine-ids"),
+)
+"""The claims of the catalogue that an observation can decide."""
 CLUSTER = "cluster"
 """The subject of claims about all nodes together."""
 NOT_EMPTY = {"$not": {"$in": [None, ""]}}
@@ -121,9 +130,8 @@ def is_reporting(states: States) -> bool:
 
 def is_lost(states: States) -> bool:
     """Return whether a kubelet that once reported was silent from the start to the end."""
-    return (
-        _unchanged_status(states, "Ready") == "Unknown" and _ready(states[-1]).get("reason") != _NEVER_POSTED
-    )
+    reason = (condition(states[-1], "Ready") or {}).get("reason")
+    return _unchanged_status(states, "Ready") == "Unknown" and reason != _NEVER_POSTED
 
 
 def of_node(
@@ -173,13 +181,8 @@ def _of_reporting(node: Node, lease: Json, machine_ids: Counter[str]) -> Iterato
     yield _conditions("conditions.types-present", node, types)
     yield Expectation("conditions.node-phase", name, "status.phase", status.get("phase"), {"$present": False})
     amounts = {kind: status.get(kind) for kind in ("capacity", "allocatable")}
-    yield Expectation(
-        "capacity.fields",
-        name,
-        "resources",
-        amounts,
-        {kind: dict.fromkeys(RESOURCES, PRESENT) for kind in amounts},
-    )
+    all_present = dict.fromkeys(amounts, dict.fromkeys(RESOURCES, PRESENT))
+    yield Expectation("capacity.fields", name, "resources", amounts, all_present)
     info = status.get("nodeInfo") or {}
     expected_info = {**dict.fromkeys(_REPORTED, NOT_EMPTY), "containerRuntimeVersion": {"$contains": "://"}}
     machine = {field: info.get(field) for field in expected_info}
@@ -225,10 +228,6 @@ def _unchanged_status(states: States, type_: str) -> str:
     return transitions.pop()[0] if len(transitions) == 1 else ""
 
 
-def _ready(node: Node) -> Mapping[str, Json]:
-    return condition(node, "Ready") or {}
-
-
 def of_cluster(nodes: Sequence[Node]) -> Iterator[Expectation]:
     """Yield the expectations of all nodes together."""
     ranges = [ip_network(cidr) for node in nodes for cidr in node["spec"].get("podCIDRs") or ()]
@@ -250,28 +249,6 @@ def count_machine_ids(nodes: Iterable[Node]) -> Counter[str]:
 
 Objects = Mapping[str, Json]
 """Objects of one resource, by name."""
-LEASE_INTERVAL = "heartbeat.lease-interval"
-MAX_PODS = "capacity.max-pods"
-TOLERATIONS = "eviction.default-tolerations-injected"
-CLAIMS = (
-    LEASE_INTERVAL,
-    "heartbeat.lease-per-node",
-    "conditions.types-present",
-    "conditions.ready-true-shape",
-    "conditions.node-phase",
-    "conditions.pressure-unknown-when-unreachable",
-    "capacity.fields",
-    MAX_PODS,
-    "info.kernel-os-runtime",
-    "info.kube-proxy-version",
-    "info.machine-ids",
-    "monitoring.unknown-reason",
-    "taints.noschedule-by-condition",
-    "cordon.taint",
-    "cidr.unique",
-    TOLERATIONS,
-)
-"""The claims of the catalogue that an observation can decide."""
 RECORDED = ("nodes", "leases")
 DEFAULT_TOLERATION_S = 300
 _TOLERATION_CONSTANTS = ("default-not-ready-toleration-seconds", "default-unreachable-toleration-seconds")
@@ -300,19 +277,17 @@ class Cluster:
     leases: Objects
 
 
+Decision = tuple[str, Check | Verdict]
+"""A claim, and its check; a verdict if no check can decide it."""
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A node or the whole cluster: its configuration, judgments, and verdicts without a check."""
+    """A node or the whole cluster: its configuration, and what decides each of its claims."""
 
     name: str
     configuration: Configuration
-    judgments: tuple[Judgment, ...] = ()
-    verdicts: tuple[tuple[str, Verdict], ...] = ()
-
-    @property
-    def claims(self) -> set[str]:
-        """Its claims."""
-        return {judgment.claim for judgment in self.judgments} | {claim for claim, _verdict in self.verdicts}
+    decisions: tuple[Decision, ...]
 
 
 def look(api: Api) -> Cluster:
@@ -373,11 +348,10 @@ def record(
             recording.observe(tolerations.observation, tolerations.requested_t)
     configuration = _configuration(cluster)
     subjects = list(of_nodes(cluster, states, leases, expected, evidence, missed_states(history)))
-    together = [Judgment(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
-    instances = evidence.flags(API_SERVER)
-    flags = {API_SERVER: dict(ChainMap(*map(dict, instances.values())))} if instances else {}
-    whole = judge_tolerations(tolerations, replace(configuration, flags_set=flags))
-    whole = replace(whole, judgments=(*together, *whole.judgments))
+    together = [(entry.claim, entry.check) for entry in expected if entry.subject == CLUSTER]
+    flags_set = evidence.flags_set(API_SERVER)
+    whole = judge_tolerations(tolerations, replace(configuration, flags_set=flags_set))
+    whole = replace(whole, decisions=(*together, *whole.decisions))
     return recording.history(), [whole, *subjects]
 
 
@@ -392,19 +366,19 @@ def judge_tolerations(tolerations: Tolerations, configuration: Configuration) ->
         return _unknown(configuration, tolerations.reason)
     if API_SERVER in configuration.flags_set:
         reported = {**configuration.reported, API_SERVER: {"DefaultTolerationSeconds": tolerations.seconds}}
-        judgments = tuple(Judgment(TOLERATIONS, default_of(constant)) for constant in _TOLERATION_CONSTANTS)
-        return Subject(CLUSTER, replace(configuration, reported=reported), judgments)
+        decisions = tuple((TOLERATIONS, default_of(constant)) for constant in _TOLERATION_CONSTANTS)
+        return Subject(CLUSTER, replace(configuration, reported=reported), decisions)
     expected = dict.fromkeys(observation.value, DEFAULT_TOLERATION_S)
     if observation.value != expected:
         reason = (
             f"a new pod has {dict(observation.value)} s; whether flags of the API server say so is unknown"
         )
         return _unknown(configuration, reason)
-    return Subject(CLUSTER, configuration, (Judgment(TOLERATIONS, shows(observation, expected)),))
+    return Subject(CLUSTER, configuration, ((TOLERATIONS, shows(observation, expected)),))
 
 
 def _unknown(configuration: Configuration, reason: str) -> Subject:
-    return Subject(CLUSTER, configuration, verdicts=((TOLERATIONS, unproven("settings-unknown", reason)),))
+    return Subject(CLUSTER, configuration, ((TOLERATIONS, unproven("settings-unknown", reason)),))
 
 
 def _expectations(
@@ -460,26 +434,25 @@ def of_nodes(
     for name, states_of_node in states.items():
         of_name = by_node.get(name, [])
         unsure = [entry for entry in of_name if missed and entry.claim in PERSISTENT_STATE_CLAIMS]
-        own = [Judgment(entry.claim, entry.check) for entry in of_name if entry not in unsure]
+        checks = [(entry.claim, entry.check) for entry in of_name if entry not in unsure]
         lease = leases.get(name) or {"spec": {}}
         duration_s = lease["spec"].get("leaseDurationSeconds")
         settings = {"kubelet": {"nodeLeaseDurationSeconds": duration_s}} if duration_s else {}
         version = _version(states_of_node[-1], cluster.version)
         own_configuration = replace(configuration, kubernetes_version=version, reported=settings)
-        verdicts = [(entry.claim, unproven("gap", missed)) for entry in unsure]
+        verdicts: list[Decision] = [(entry.claim, unproven("gap", missed)) for entry in unsure]
         if not is_reporting(states_of_node):
             if condition_status(states_of_node[0], "Ready") in ("True", "False"):
                 reason = f"{name} stopped reporting during the observation"
                 verdicts.append((LEASE_INTERVAL, unproven("component-died", reason)))
         elif settings:
-            check = renewals_of(name, windows.renewals(), at_least=RENEWALS)
-            own.append(Judgment(LEASE_INTERVAL, check))
+            checks.append((LEASE_INTERVAL, renewals_of(name, windows.renewals(), at_least=RENEWALS)))
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
         if is_reporting(states_of_node) and name not in evidence.kubelets:
             verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
-        yield Subject(name, own_configuration, tuple(own), tuple(verdicts))
+        yield Subject(name, own_configuration, (*checks, *verdicts))
 
 
 def _version(node: Json, otherwise: str) -> str:
@@ -509,14 +482,17 @@ def _by_name(items: Iterable[Json]) -> Objects:
 def judge_subject(
     subject: Subject, history: History, claims: Mapping[str, Claim]
 ) -> list[tuple[str, Verdict]]:
-    """Return the claims of a subject with their verdicts, those with a check first."""
-    judged = []
-    for judgment in subject.judgments:
-        verdict = judge(claims[judgment.claim], judgment.check, history, subject.configuration)
-        if judgment.claim == LEASE_INTERVAL and verdict.outcome == "deviates":
+    """Return the claims of a subject with their verdicts."""
+    verdicts = []
+    for claim, decision in subject.decisions:
+        if isinstance(decision, Verdict):
+            verdict = decision
+        else:
+            verdict = judge(claims[claim], decision, history, subject.configuration)
+        if claim == LEASE_INTERVAL and verdict.outcome == "deviates":
             verdict = confirm_interval(verdict, history, subject.name)
-        judged.append((judgment.claim, verdict))
-    return [*judged, *subject.verdicts]
+        verdicts.append((claim, verdict))
+    return verdicts
 
 
 def confirm_interval(verdict: Verdict, history: History, node: str) -> Verdict:
@@ -545,10 +521,9 @@ def confirm_interval(verdict: Verdict, history: History, node: str) -> Verdict:
 def select(subjects: Iterable[Subject], selected: Collection[str]) -> Iterator[Subject]:
     """Yield the subjects with the selected claims, without those that have none."""
     for subject in subjects:
-        judgments = tuple(judgment for judgment in subject.judgments if judgment.claim in selected)
-        verdicts = tuple(verdict for verdict in subject.verdicts if verdict[0] in selected)
-        if judgments or verdicts:
-            yield replace(subject, judgments=judgments, verdicts=verdicts)
+        decisions = tuple(entry for entry in subject.decisions if entry[0] in selected)
+        if decisions:
+            yield replace(subject, decisions=decisions)
 
 
 def write_run(
@@ -560,15 +535,16 @@ def write_run(
     cluster: Cluster,
 ) -> tuple[Row, ...]:
     """Judge all subjects and write the folder of a run, with the recording beside each; return the rows."""
+    judged = set[str]()
     for subject in subjects:
         scenario = f"audit::{subject.name}"
         verdicts = judge_subject(subject, history, claims)
-        rows = [
-            rundir.row(claims[claim], scenario, verdict, subject.configuration) for claim, verdict in verdicts
-        ]
-        place = rundir.write_scenario(folder, scenario, subject.judgments, subject.configuration, rows)
+        configuration, decisions = subject.configuration, subject.decisions
+        rows = [rundir.row(claims[claim], scenario, verdict, configuration) for claim, verdict in verdicts]
+        judgments = [Judgment(claim, check) for claim, check in decisions if isinstance(check, Check)]
+        place = rundir.write_scenario(folder, scenario, judgments, configuration, rows)
         rundir.link(folder / "history.jsonl", place / "history.jsonl")
-    judged = {claim for subject in subjects for claim in subject.claims}
+        judged.update(claim for claim, _verdict in verdicts)
     facts = rundir.RunFacts(
         run=folder.name,
         began=began.isoformat(),
@@ -609,9 +585,7 @@ class Danger:
 def dangers(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Danger]:
     """Yield the dangerous values among the settings that are known."""
     concerns = [
-        *_of_manager(evidence, claims, version),
-        *_of_tolerations(evidence),
-        *_of_static_pods(evidence),
+        *_of_control_plane(evidence, claims, version),
         *(entry for name in evidence.kubelets for entry in _of_kubelet(evidence, name)),
     ]
     for claim, what, finding in concerns:
@@ -622,7 +596,7 @@ Concern = tuple[str, str, str]
 """A claim, the dangerous value, and the title of a page in docs/findings; empty for the claim's remark."""
 
 
-def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Concern]:
+def _of_control_plane(evidence: Evidence, claims: Mapping[str, Claim], version: str) -> Iterator[Concern]:
     for grace_s in sorted(numbers(evidence, "node-monitor-grace-period", claims, version)):
         if grace_s < HEALTH_CHECK_S:
             what = f"a grace period of {grace_s:g} s is below the {HEALTH_CHECK_S:g} s in which a kubelet"
@@ -632,17 +606,10 @@ def _of_manager(evidence: Evidence, claims: Mapping[str, Claim], version: str) -
         what = "with an eviction rate of exactly 1, evictions never resume after all zones were down"
         heading = "With `--node-eviction-rate=1` exactly, evictions never resume after all zones were down"
         yield "zones.recovery-resumes", what, heading
-
-
-def _of_tolerations(evidence: Evidence) -> Iterator[Concern]:
     for taint, seconds in (evidence.tolerations.seconds or {}).items():
         if seconds == 0:
             what = f"pods tolerate {taint} for 0 s: they are deleted as soon as a node has the taint"
-            heading = "The node controller does not define the five minutes"
-            yield "eviction.default-tolerations-injected", what, heading
-
-
-def _of_static_pods(evidence: Evidence) -> Iterator[Concern]:
+            yield TOLERATIONS, what, "The node controller does not define the five minutes"
     for pod in evidence.static_pods:
         if (pod["spec"].get("priority") or 0) < CRITICAL:
             what = f"static pod {pod['metadata']['name']} has no critical priority class: a shutdown stops it"
@@ -656,10 +623,8 @@ def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Concern]:
         for field in ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
     )
     if critical_s and critical_s >= total_s:
-        what = (
-            f"{name}: a critical period of {critical_s:g} s out of {total_s:g} s leaves regular pods no time"
-        )
-        yield "graceful-shutdown.validation", what, ""
+        what = f"a critical period of {critical_s:g} s out of {total_s:g} s leaves regular pods no time"
+        yield "graceful-shutdown.validation", f"{name}: {what}", ""
     if total_s and not critical_s:
         what = f"{name}: no shutdown period for critical pods: they get two seconds"
         heading = (
@@ -669,10 +634,8 @@ def _of_kubelet(evidence: Evidence, name: str) -> Iterator[Concern]:
     node = next(node for node in evidence.nodes if node["metadata"]["name"] == name)
     image = str(node["status"].get("nodeInfo", {}).get("osImage", ""))
     if total_s > LOGIND_S and image.startswith(("Ubuntu", "Debian")):
-        what = (
-            f"{name} ({image}): unattended-upgrades, if installed, limits a shutdown to {LOGIND_S:g} s, which"
-        )
-        what += f" is less than {total_s:g} s and switches graceful shutdown off"
+        what = f"{name} ({image}): unattended-upgrades, if installed, limits a shutdown to {LOGIND_S:g} s,"
+        what += f" which is less than {total_s:g} s and switches graceful shutdown off"
         yield "graceful-shutdown.inhibit-delay-conflict", what, ""
     behavior = (configuration.get("memorySwap") or {}).get("swapBehavior")
     if behavior == _LIMITED and swap_bytes(node) and not _reserves_memory(configuration):
@@ -687,52 +650,41 @@ def _reserves_memory(configuration: Mapping[str, Json]) -> bool:
     return False
 
 
-NAME = "nodeproof-audit"
+_ROLE = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: nodeproof-audit
+rules:"""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule of a ClusterRole, with a comment."""
+def cluster_role(*, reads_settings: bool, reads_kubelets: bool) -> str:
+    """Return the ClusterRole of an audit as YAML.
 
-    comment: str
-    group: str
-    resource: str
-    verbs: tuple[str, ...]
-
-    def __str__(self) -> str:
-        fields = {"apiGroups": [self.group], "resources": [self.resource], "verbs": list(self.verbs)}
-        lines = [f"{name}: {json.dumps(names)}" for name, names in fields.items()]
-        return f"# {self.comment}\n- " + "\n  ".join(lines)
-
-
-def rules(*, reads_settings: bool, reads_kubelets: bool) -> Iterator[Rule]:
-    """Yield the rules of an audit.
+    Without the permission of a rule, claims that need it are `unproven` with code `settings-unknown`. The
+    rules for nodes and Leases are required.
 
     Args:
         reads_settings: The audit also reads the flags of static pods, and sends a dry run of a pod.
         reads_kubelets: The audit also reads the configuration of kubelets through nodes/proxy.
     """
-    yield Rule("state and heartbeats of nodes", "", "nodes", ("list", "watch"))
+    lines = [_ROLE, *_rule("state and heartbeats of nodes", "nodes", "list", "watch")]
     comment = "heartbeats; the audit reads only namespace kube-node-lease, this rule allows all"
-    yield Rule(comment, "coordination.k8s.io", "leases", ("list", "watch"))
+    lines += _rule(comment, "leases", "list", "watch", group="coordination.k8s.io")
     if reads_settings:
         comment = "flags of static pods; the audit reads only namespace kube-system, this rule allows all"
-        yield Rule(comment, "", "pods", ("list",))
-        yield Rule("a dry run in namespace default, for the default tolerations", "", "pods", ("create",))
+        lines += _rule(comment, "pods", "list")
+        lines += _rule("a dry run in namespace default, for the default tolerations", "pods", "create")
     if reads_kubelets:
-        comment = "/configz of kubelets; this permission gives access to all pods"
-        yield Rule(comment, "", "nodes/proxy", ("get",))
+        lines += _rule("/configz of kubelets; this permission gives access to all pods", "nodes/proxy", "get")
+    return "\n".join(lines)
 
 
-def cluster_role(*, reads_settings: bool, reads_kubelets: bool) -> str:
-    """Return the ClusterRole as YAML.
-
-    Without the permission of a rule, claims that need it are `unproven` with code `settings-unknown`. The
-    rules for nodes and Leases are required.
-    """
-    header = f"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: {NAME}\nrules:"
-    rule_texts = map(str, rules(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
-    return "\n".join([header, *rule_texts])
+def _rule(comment: str, resource: str, *verbs: str, group: str = "") -> Iterator[str]:
+    yield f"# {comment}"
+    yield f"- apiGroups: {json.dumps([group])}"
+    yield f"  resources: {json.dumps([resource])}"
+    yield f"  verbs: {json.dumps(verbs)}"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -756,11 +708,12 @@ def run(arguments: argparse.Namespace) -> int:
         cluster = look(api)
         evidence = Evidence((), (), Tolerations(None, "not selected"))
         if reads_settings:
-            evidence = _evidence(api, cluster, reads_kubelets=reads_kubelets)
+            nodes, leases = list(cluster.nodes.values()), list(cluster.leases.values())
+            evidence = read_evidence(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
         seconds = observed_s(cluster)
         api.watch_for(math.ceil(seconds) + FENCE_S)
-        nodes = counted(len(cluster.nodes), "node")
-        terminal.say(f"Kubernetes {cluster.version}, {nodes}: observing for {seconds:.0f} s")
+        count = counted(len(cluster.nodes), "node")
+        terminal.say(f"Kubernetes {cluster.version}, {count}: observing for {seconds:.0f} s")
         history, subjects = record(api, cluster, evidence, seconds, folder)
         subjects = list(select(subjects, selected))
         rows = write_run(folder, began, subjects, history, claims, cluster)
@@ -794,11 +747,6 @@ def _folder(path: Path | None) -> Iterator[Path]:
     if path.exists():
         raise Problem("the folder exists", str(path), "name a new folder with --run")
     yield rundir.create(path)
-
-
-def _evidence(api: Api, cluster: Cluster, *, reads_kubelets: bool) -> Evidence:
-    nodes, leases = (list(objects.values()) for objects in (cluster.nodes, cluster.leases))
-    return read_evidence(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
 
 
 def _print(

@@ -155,14 +155,14 @@ _CLUSTER_COMMANDS = (
         Argument("node", metavar="NODE", nargs="*", help="node to mark"),
         option("--until TIME", "when the mark expires, such as 2030-01-31T18:00; default: in 8 hours"),
         flag("--list", "list the marks, and which of them are valid"),
-        function="existing.command:mark",
+        function="existing.marks:mark",
     ),
     command(
         "unmark --cluster cluster.yaml worker-7",
         "remove the marks of nodes, whoever set them",
         _INVENTORY,
         Argument("node", metavar="NODE", nargs="+", help="node whose mark to remove"),
-        function="existing.command:unmark",
+        function="existing.marks:unmark",
     ),
 )
 _SCENARIO_COMMANDS = (

@@ -163,9 +163,9 @@ def plan(arguments: argparse.Namespace, rest: list[str]) -> int:
     if arguments.cluster:
         if rest:
             raise Problem(f"unknown with --cluster: {' '.join(rest)}", "plan", "leave it out")
-        from nodeproof.existing import preview
+        from nodeproof.existing import impact
 
-        return preview.plan(arguments.cluster, with_ssh=arguments.ssh)
+        return impact.plan(arguments.cluster, with_ssh=arguments.ssh)
     if arguments.ssh:
         raise Problem("--ssh needs --cluster", "plan", "name an inventory with --cluster")
     import pytest

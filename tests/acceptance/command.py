@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nodeproof import proc
+from nodeproof.report import rundir
+from tests.waiting import eventually
 
 TIMEOUT_S = 300.0
+PHASE_TIMEOUT_S, ENDS_TIMEOUT_S = 150.0, 240.0
+"""How long a run in the background takes to its next phase, and to its end (s)."""
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -38,6 +43,59 @@ def nodeproof(
 def start(*arguments: str, cwd: Path, log: Path) -> proc.Process:
     """Start `nodeproof` in the background, in its own session."""
     return proc.start([sys.executable, "-m", "nodeproof.cli", *arguments], log=log, cwd=cwd, own_session=True)
+
+
+def check_refused(process: CompletedCommand, *words: str, status: int = 2) -> None:
+    """Assert that a command ended with a line that has these words, and without a traceback."""
+    output = process.stderr + process.stdout
+    assert process.status == status, process
+    lines = [line for line in output.splitlines() if "nodeproof:" in line]
+    assert any(all(word in line for word in words) for line in lines), process
+    assert "Traceback" not in output
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run in the background, its folder, and the file of its output."""
+
+    process: proc.Process
+    folder: Path
+    log: Path
+
+    def wait(self, timeout_s: float = ENDS_TIMEOUT_S) -> int:
+        """Return its exit code once it has ended."""
+        return self.process.wait(timeout=timeout_s)
+
+
+def is_injected(run: Path) -> bool:
+    """Return whether a fault is in."""
+    return "injected" in steps(run)
+
+
+def two_are_injected(run: Path) -> bool:
+    """Return whether two scenarios of a run have a fault in."""
+    return steps(run).count("injected") == 2
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path, until: Callable[[Path], object] = is_injected) -> Iterator[Running]:
+    """Start `nodeproof run`, wait until its folder shows something, and kill it when the context ends."""
+    log = cwd / "log"
+    process = start("run", "--no-site", *arguments, cwd=cwd, log=log)
+    try:
+        folder = eventually(lambda: the_run(cwd), PHASE_TIMEOUT_S)
+        assert folder is not None, log.read_text()
+        assert eventually(lambda: until(folder), PHASE_TIMEOUT_S), log.read_text()
+        yield Running(process, folder, log)
+    finally:
+        process.kill()
+        process.wait(timeout=ENDS_TIMEOUT_S)
+
+
+def verdicts_of(run: Path | None) -> dict[str, tuple[str, str | None]]:
+    """Return verdict and code of each claim of a run."""
+    assert run is not None
+    return {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(run)}
 
 
 def the_run(cwd: Path) -> Path | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,13 +16,15 @@ import pytest
 
 from nodeproof import proc
 from nodeproof.artifacts.components import Components
-from nodeproof.labs.client import starting
+from nodeproof.labs.client import registry, starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.client.outside import serve_api
+from nodeproof.locks import locked, try_lock, unlock
+from nodeproof.model.overrides import NO_OVERRIDES, Overrides
+from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import plain, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
-from tests.acceptance import shared
 from tests.acceptance.altered import Alteration, Ended, run_scenarios
 from tests.chromium import Page, chromium
 from tests.golden_runs import RUNS, thawed
@@ -28,6 +32,7 @@ from tests.unit.synthetic_runs import CLAIMS
 
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 _SERVE_TIMEOUT_S = 20.0
+_NAME, _LOCK, _USERS = "shared-lab", "shared-lab.lock", "shared-lab.users"
 Run = Callable[..., Ended]
 SMALL = '''
 """A partition, and whether the cluster notices."""
@@ -69,8 +74,62 @@ def shared_zone(components: Components, tmp_path_factory: pytest.TempPathFactory
         request = starting.LabRequest(starting.new_name(), 3 * workers, workers, "fast", keep=False)
         return starting.up(request, components, print)
 
-    with shared.by_all(folder.parent if workers > 1 else folder, start) as lab:
+    with by_all(folder.parent if workers > 1 else folder, start) as lab:
         yield lab
+
+
+@contextmanager
+def by_all(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
+    """Provide the lab that a folder names, restricted to a zone that no other worker has.
+
+    All workers share the folder. The lab is started if there is none.
+    """
+    users = os.open(folder / _USERS, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        with locked(folder / _LOCK):
+            lab = _there(folder) or _started(folder, start)
+            # The last worker of an ended lab may not have closed its file yet.
+            fcntl.flock(users, fcntl.LOCK_SH)
+            zone, taken = _free(folder, lab.fleet.zones())
+            lab.restrict_to_zone(zone)
+        try:
+            yield lab
+        finally:
+            os.close(taken)
+            with locked(folder / _LOCK):
+                _give_back(lab, users)
+    finally:
+        os.close(users)
+
+
+def _there(folder: Path) -> LabHandle | None:
+    with contextlib.suppress(FileNotFoundError, Problem, OutsideError):
+        return registry.attach((folder / _NAME).read_text(), hold=True)
+    return None
+
+
+def _free(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
+    """Return a zone and the descriptor that locks it against other workers while it is open."""
+    for zone in zones:
+        taken = os.open(folder / f"{_NAME}.{zone}", os.O_RDWR | os.O_CREAT, 0o600)
+        if try_lock(taken):
+            return zone, taken
+        os.close(taken)
+    raise AssertionError(f"no zone of {', '.join(zones)} is free")
+
+
+def _started(folder: Path, start: Callable[[], LabHandle]) -> LabHandle:
+    lab = start()
+    (folder / _NAME).write_text(lab.name)
+    return lab
+
+
+def _give_back(lab: LabHandle, users: int) -> None:
+    unlock(users)
+    if try_lock(users):
+        lab.down()
+    else:
+        lab.close()
 
 
 @pytest.fixture
@@ -131,9 +190,11 @@ def run(tmp_path: Path) -> Run:
 
 
 @contextmanager
-def started(components: Components, nodes: int) -> Iterator[LabHandle]:
+def started(
+    components: Components, nodes: int, zones: int = 1, overrides: Overrides = NO_OVERRIDES
+) -> Iterator[LabHandle]:
     """Start a lab of `fast` nodes that ends with the context."""
-    request = starting.LabRequest(starting.new_name(), nodes, 1, "fast", keep=False)
+    request = starting.LabRequest(starting.new_name(), nodes, zones, "fast", keep=False, overrides=overrides)
     lab = starting.up(request, components, print)
     try:
         yield lab

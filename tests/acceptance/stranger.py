@@ -1,15 +1,117 @@
-"""A lab that looks like somebody's own cluster: its nodes have timers, and it shows its flags as k3s does."""
+"""A lab as somebody's own cluster: an inventory, and nodes that have timers and show flags as k3s does."""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 from nodeproof.cluster.resources import node
+from nodeproof.existing.marks import ANNOTATION
 from nodeproof.labs.base.profiles import FAST
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.machines.machine import checked
+from nodeproof.model.pattern import Json
+from tests.acceptance.command import TIMEOUT_S, CompletedCommand, nodeproof
+
+INVENTORY, FUTURE = "cluster.yaml", "2099-01-31T18:00:00+00:00"
+_DIAL = """
+import pathlib, socket, sys
+from nodeproof.labs.base.wire import SupervisorClient
+connection = SupervisorClient(pathlib.Path(sys.argv[1])).dial(sys.argv[2], 22, 5)
+socket.send_fds(socket.socket(fileno=1), [bytes(1)], [connection.fileno()])
+"""
+"""A ProxyCommand that passes its connection on to ssh (ssh_config(5), ProxyUseFdpass)."""
+
+
+@dataclass(frozen=True)
+class OwnCluster:
+    """A lab that is reached by the inventory and the SSH files of a folder, where commands run."""
+
+    lab: LabHandle
+    folder: Path
+    kubeconfig: Path
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its nodes."""
+        return sorted(self.lab.fleet.node_names())
+
+    def uid(self) -> str:
+        """Return the UID that an inventory names."""
+        return str(self.lab.cluster.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
+
+    def write(self, nodes: Mapping[str, Json], kubeconfig: Path | None = None, **cluster: str) -> None:
+        """Write an inventory of these nodes."""
+        path = kubeconfig or self.kubeconfig
+        context = yaml.safe_load(path.read_text())["current-context"]
+        content = {
+            "cluster": {"kubeconfig": str(path), "context": context, "uid": self.uid(), **cluster},
+            "ssh": {"config": "ssh_config", "known_hosts": "known_hosts"},
+            "nodes": nodes,
+        }
+        (self.folder / INVENTORY).write_text(json.dumps(content))
+
+    def add(self, **entries: Json) -> None:
+        """Add entries to the inventory, or replace them."""
+        path = self.folder / INVENTORY
+        path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+    def addresses(self) -> dict[str, str]:
+        """Return the address at which ssh reaches each node."""
+        return {entry.name: entry.control_address for entry in self.lab.fleet.nodes()}
+
+    def write_ssh_files(self, address_of: Mapping[str, str]) -> None:
+        """Write an ssh_config and known_hosts by which ssh reaches each node at an address."""
+        lab, program = self.lab, self.folder / "dial.py"
+        program.write_text(_DIAL)
+        dial = f"ProxyCommand {sys.executable} {program} {lab.dir / 's'} %h"
+        everywhere = ["User root", f"IdentityFile {lab.dir / 'pki' / 'ssh'}", "ProxyUseFdpass yes", dial]
+        hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in address_of.items())
+        hosts += "Host *\n" + "".join(f"  {line}\n" for line in everywhere)
+        (self.folder / "ssh_config").write_text(hosts)
+        keys = {
+            address: (lab.dir / "pki" / f"{name}.hostkey").read_text()
+            for name, address in self.addresses().items()
+        }
+        known = "".join(f"{address} {key}" for address, key in keys.items())
+        (self.folder / "known_hosts").write_text(known)
+
+    def nodeproof(
+        self,
+        command: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> CompletedCommand:
+        """Run a command of nodeproof with the inventory and more environment variables."""
+        argv = (command, "--cluster", INVENTORY, *arguments)
+        return nodeproof(*argv, cwd=self.folder, env=env, timeout_s=timeout_s)
+
+    def mark(self, *names: str, until: str = FUTURE) -> None:
+        """Mark nodes."""
+        process = self.nodeproof("mark", *names, "--until", until)
+        assert process.status == 0, process
+
+    def marks(self) -> Mapping[str, Json]:
+        """Return the marks of nodes."""
+        nodes = self.lab.cluster.api.get("/api/v1/nodes")["items"]
+        texts = {
+            entry["metadata"]["name"]: entry["metadata"]["annotations"].get(ANNOTATION) for entry in nodes
+        }
+        return {name: json.loads(text) for name, text in texts.items() if text}
+
+    def remove_marks(self) -> None:
+        """Remove the marks of all nodes."""
+        for name in self.names:
+            self.lab.cluster.api.patch(node(name), {"metadata": {"annotations": {ANNOTATION: None}}})
+
 
 _ARGUMENTS = "k3s.io/node-args"
 _TIMEOUT_S = 10.0
@@ -100,3 +202,45 @@ def _annotate(lab: LabHandle, name: str, value: str | None) -> None:
 def _run(lab: LabHandle, name: str, script: str, *arguments: str) -> str:
     completed = lab.fleet.machine(name).run(["sh", "-c", script, *arguments], timeout_s=_TIMEOUT_S)
     return checked(completed, name)
+
+
+# Users, each with the rights of one role
+
+
+_GROUP = "rbac.authorization.k8s.io"
+_ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+_ROLES, _BINDINGS = f"/apis/{_GROUP}/v1/clusterroles", f"/apis/{_GROUP}/v1/clusterrolebindings"
+
+
+@contextmanager
+def account(served: Path, lab: LabHandle, folder: Path, role: Json) -> Iterator[Path]:
+    """Write a kubeconfig of a user who has exactly the rights of this ClusterRole, until the context ends."""
+    api, name = lab.cluster.api, role["metadata"]["name"]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    role_ref = {"apiGroup": _GROUP, "kind": "ClusterRole", "name": name}
+    created = {
+        _ACCOUNTS: {"metadata": {"name": name}},
+        _ROLES: role,
+        _BINDINGS: {"metadata": {"name": name}, "subjects": [subject], "roleRef": role_ref},
+    }
+    for path, body in created.items():
+        api.create(path, body)
+    token = api.create(f"{_ACCOUNTS}/{name}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    yield with_user(served, folder / "kubeconfig", {"token": token})
+    for path in created:
+        api.delete(f"{path}/{name}")
+
+
+def with_user(served: Path, path: Path, user: Mapping[str, str], server: str = "") -> Path:
+    """Write a kubeconfig with another user, and another server if one is given."""
+    content = yaml.safe_load(served.read_text())
+    content["users"] = [{"name": entry["name"], "user": dict(user)} for entry in content["users"]]
+    for entry in content["clusters"]:
+        cluster = entry["cluster"]
+        cluster["server"] = server or cluster["server"]
+        # The lab's folder is not where the file is read, as in a container.
+        authority = Path(cluster.pop("certificate-authority")).read_bytes()
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    path.write_text(yaml.safe_dump(content))
+    path.chmod(0o600)
+    return path

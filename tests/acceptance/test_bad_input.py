@@ -12,18 +12,10 @@ from nodeproof.labs.base.spec import RUNTIME_ROOT
 from nodeproof.labs.client import registry, starting
 from nodeproof.model.problem import Problem
 from nodeproof.root import root_prefix
-from tests.acceptance.command import TOP, CompletedCommand, nodeproof
+from tests.acceptance.command import TOP, check_refused, nodeproof
 from tests.acceptance.conftest import SMALL
 
 SCENARIO = str(TOP / "scenarios" / "monitoring")
-
-
-def _is_one_clear_line(process: CompletedCommand, *words: str) -> None:
-    errors = [line for line in (process.stderr + process.stdout).splitlines() if "nodeproof:" in line]
-    assert process.status == 2, process
-    assert errors, process
-    assert all(word in errors[-1] for word in words), errors
-    assert "Traceback" not in process.stderr + process.stdout
 
 
 @pytest.mark.parametrize(
@@ -47,14 +39,14 @@ def _is_one_clear_line(process: CompletedCommand, *words: str) -> None:
 def test_bad_arguments_are_refused_in_one_line(
     arguments: tuple[str, ...], words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    _is_one_clear_line(nodeproof(*arguments, cwd=tmp_path), *words)
+    check_refused(nodeproof(*arguments, cwd=tmp_path), *words)
     assert not list(tmp_path.glob("reports/out/*/labs/p-*"))
 
 
 def test_unavailable_version_is_refused_in_one_line(tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     process = nodeproof("components", "--kubernetes-version", "v1.36.999", cwd=tmp_path, env=env)
-    _is_one_clear_line(process, "v1.36.999")
+    check_refused(process, "v1.36.999")
 
 
 def test_misspelt_need_ends_the_run_before_it_begins(tmp_path: Path) -> None:
@@ -62,7 +54,7 @@ def test_misspelt_need_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
     process = nodeproof("run", "test_small.py", cwd=tmp_path)
     scenario = "test_small.py::test_partitioned_node_is_noticed"
-    _is_one_clear_line(process, "unknown feature 'sytemd'", scenario, "systemd")
+    check_refused(process, "unknown feature 'sytemd'", scenario, "systemd")
     assert not list(tmp_path.glob("reports/out/*"))
 
 
@@ -77,7 +69,7 @@ def test_malformed_claim_is_named_with_file_line_and_column(tmp_path: Path) -> N
     (tmp_path / "claims" / "mine.yaml").write_text("- id: mine.claim\n  area: 7\n  statement: [it is so]\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nnodeproof_claims = claims\n")
     process = nodeproof("run", cwd=tmp_path)
-    _is_one_clear_line(process, "mine.yaml:")
+    check_refused(process, "mine.yaml:")
 
 
 def _all_but_sudo(tool: str, path: str | None = None) -> str | None:

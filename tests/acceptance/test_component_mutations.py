@@ -5,56 +5,31 @@ from __future__ import annotations
 import pytest
 
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.alterations import (
+from tests.acceptance.altered import (
+    Alteration,
     a_renewal_is_late,
+    check_fall,
     etcd_loses_a_pod,
     nobody_may_make_nodes,
     nobody_schedules,
     nobody_taints,
+    shipped,
     startup_taints_are_reconciled,
 )
-from tests.acceptance.altered import Alteration, check_fall, shipped
 from tests.acceptance.conftest import Run
 from tests.markers import falls
 
 CORDON, LEASE = shipped("cordon/test_cordon.py"), shipped("heartbeat/test_lease.py")
 NAMES, EDITS = shipped("naming/test_names.py"), shipped("registration/test_edits.py")
+SHOWN, TAINT, BLOCKS = {"cordon.display", "cordon.not-a-condition"}, "cordon.taint", "cordon.blocks-new-pods"
+NODES = ("naming.dns-subdomain", "naming.unique", "manual-node.create")
+RENEWAL, WRITER = "heartbeat.lease-interval", "heartbeat.kubelet-is-writer"
 COMPONENTS = [
-    pytest.param(
-        etcd_loses_a_pod,
-        CORDON,
-        {"cordon.display", "cordon.not-a-condition", "cordon.taint"},
-        marks=falls("cordon.blocks-new-pods"),
-        id="etcd",
-    ),
-    pytest.param(
-        nobody_may_make_nodes,
-        NAMES,
-        set(),
-        marks=falls("naming.dns-subdomain", "naming.unique", "manual-node.create"),
-        id="kube-apiserver",
-    ),
-    pytest.param(
-        nobody_taints,
-        CORDON,
-        {"cordon.blocks-new-pods", "cordon.display", "cordon.not-a-condition"},
-        marks=falls("cordon.taint"),
-        id="kube-controller-manager",
-    ),
-    pytest.param(
-        nobody_schedules,
-        CORDON,
-        {"cordon.display", "cordon.not-a-condition", "cordon.taint"},
-        marks=falls("cordon.blocks-new-pods"),
-        id="kube-scheduler",
-    ),
-    pytest.param(
-        a_renewal_is_late,
-        LEASE,
-        {"heartbeat.kubelet-is-writer"},
-        marks=falls("heartbeat.lease-interval"),
-        id="kubelet",
-    ),
+    pytest.param(etcd_loses_a_pod, CORDON, SHOWN | {TAINT}, marks=falls(BLOCKS), id="etcd"),
+    pytest.param(nobody_may_make_nodes, NAMES, set(), marks=falls(*NODES), id="kube-apiserver"),
+    pytest.param(nobody_taints, CORDON, SHOWN | {BLOCKS}, marks=falls(TAINT), id="kube-controller-manager"),
+    pytest.param(nobody_schedules, CORDON, SHOWN | {TAINT}, marks=falls(BLOCKS), id="kube-scheduler"),
+    pytest.param(a_renewal_is_late, LEASE, {WRITER}, marks=falls(RENEWAL), id="kubelet"),
 ]
 """An altered component, the scenario, and the claims that conform all the same."""
 

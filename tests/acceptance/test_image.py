@@ -15,11 +15,9 @@ import yaml
 
 from nodeproof import proc
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.accounts import account
-from tests.acceptance.command import TOP, nodeproof
-from tests.acceptance.stranger import owned_by_a_stranger
-from tests.acceptance.test_own_cluster import FUTURE
-from tests.acceptance.test_run_on_a_cluster import check_judged_and_healed, listed
+from tests.acceptance.command import TOP, nodeproof, the_run
+from tests.acceptance.stranger import FUTURE, OwnCluster, account, owned_by_a_stranger
+from tests.acceptance.test_run_on_a_cluster import STOPPED, check_judged_and_healed, listed
 from tests.documented import commands
 
 BUILD_TIMEOUT_S = 900.0
@@ -150,10 +148,10 @@ def test_image_runs_on_a_cluster_as_a_user_without_root(
     with (
         owned_by_a_stranger(whole_lab),
         account(served, whole_lab, cluster, ADMINISTRATOR) as kubeconfig,
-        listed(whole_lab, kubeconfig, cluster),
+        listed(OwnCluster(whole_lab, cluster, kubeconfig)) as own,
     ):
         move(whole_lab, cluster, place)
         socket.chmod(0o666)
         in_image(volumes, "mark", option, inventory, *names, "--until", FUTURE)
         in_image(volumes, run, option, inventory, *others, f"{place}/test_cluster.py")
-        check_judged_and_healed(whole_lab, tmp_path, names[0])
+        check_judged_and_healed(own, the_run(tmp_path), STOPPED, names[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,48 +16,52 @@ from nodeproof.labs.kinds import KINDS
 from nodeproof.report import rundir
 from nodeproof.root import become_root, missing_tools
 from tests.acceptance.command import TOP, nodeproof
+from tests.fakes import executable
 from tests.leftovers import host_tables
 
 SET_UP_TIMEOUT_S = 300.0
 SSHD = Path("/usr/sbin/sshd")
 
 
+def set_up(
+    environment: Mapping[str, str], *arguments: str, top: Path = TOP, check: bool = True
+) -> proc.Result:
+    """Run the set-up of a copy of the repository."""
+    argv = [str(top / "infra" / "setup.sh"), *arguments]
+    return proc.run(argv, timeout_s=SET_UP_TIMEOUT_S, env=environment, check=check)
+
+
 @pytest.mark.skipif(SSHD.exists(), reason=f"{SSHD} is installed, so none is unpacked")
 def test_empty_cache_is_filled_once(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    argv = [str(TOP / "infra" / "setup.sh")]
-    first = proc.run(argv, timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    first = set_up(environment)
     unpacked = tmp_path / "nodeproof" / "sshd" / "usr" / "sbin" / "sshd"
     assert "unpacking sshd" in first.stderr
     assert os.access(unpacked, os.X_OK)
     names = sorted(path.name for path in (tmp_path / "nodeproof").iterdir())
     assert names == [".sshd-compared", "sshd", unpacked.resolve().parents[2].name]
 
-    again = proc.run(argv, timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    again = set_up(environment)
     assert (again.stdout, again.stderr) == ("", "")
 
 
 @pytest.mark.skipif(SSHD.exists(), reason=f"{SSHD} is installed, so none is unpacked")
 def test_outdated_sshd_is_replaced_but_stays_for_running_labs(tmp_path: Path) -> None:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     cache = tmp_path / "nodeproof"
     old = cache / "sshd-1:0.1" / "usr" / "sbin" / "sshd"
     executable(old, "exit 1")
     (cache / "sshd").symlink_to("sshd-1:0.1")
-    process = proc.run([str(TOP / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    process = set_up({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
     assert "unpacking sshd" in process.stderr
     assert (cache / "sshd").resolve() != old.parents[2]
     assert old.exists()
 
 
-def executable(path: Path, command: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{command}\n")
-    path.chmod(0o755)
+def set_up_copy(tmp_path: Path, calls: Path, release: str) -> tuple[Path, dict[str, str]]:
+    """Return a copy of the repository whose Python and pip only log their arguments, and its environment.
 
-
-def set_up_copy(tmp_path: Path, calls: Path) -> tuple[Path, dict[str, str]]:
-    """Return a copy of the repository whose Python and pip only log their arguments, and its environment."""
+    `release` is the content of os-release.
+    """
     top = tmp_path / "top"
     shutil.copytree(TOP / "infra", top / "infra", ignore=shutil.ignore_patterns("node_modules"))
     for name in ("pyproject.toml", "requirements.lock", "requirements-libvirt.lock"):
@@ -64,7 +69,8 @@ def set_up_copy(tmp_path: Path, calls: Path) -> tuple[Path, dict[str, str]]:
     for name in ("pip", "python"):
         executable(top / ".venv" / "bin" / name, f'echo "$@" >> {calls}')
     environment = {**os.environ, "PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
-    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    (tmp_path / "os-release").write_text(release)
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "OS_RELEASE": str(tmp_path / "os-release")}
     executable(tmp_path / "nodeproof" / "sshd" / "usr" / "sbin" / "sshd", "exit 1")
     (tmp_path / "nodeproof" / ".sshd-compared").touch()
     return top, environment
@@ -87,9 +93,7 @@ def test_missing_packages_have_the_names_of_the_distribution(
     release: str, query: str, installer: str, missing: set[str], tmp_path: Path
 ) -> None:
     calls, programs = tmp_path / "calls", tmp_path / "path"
-    top, environment = set_up_copy(tmp_path, calls)
-    (tmp_path / "os-release").write_text(release)
-    environment["OS_RELEASE"] = str(tmp_path / "os-release")
+    top, environment = set_up_copy(tmp_path, calls, release)
     executable(
         programs / query, f'for name; do :; done; grep -qx "$name" {tmp_path}/installed && echo ok installed'
     )
@@ -98,7 +102,7 @@ def test_missing_packages_have_the_names_of_the_distribution(
     executable(programs / "sudo", 'while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done; shift; exec "$@"')
     (tmp_path / "installed").touch()
 
-    process = proc.run([str(top / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    process = set_up(environment, top=top)
 
     (line,) = [
         line for line in calls.read_text().splitlines() if line.startswith(installer) and "install" in line
@@ -108,15 +112,14 @@ def test_missing_packages_have_the_names_of_the_distribution(
     assert ("systemctl disable --quiet sshd.service" in calls.read_text()) == (installer == "dnf")
     (tmp_path / "installed").write_text("\n".join(line.split()))
     calls.write_text("")
-    again = proc.run([str(top / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment)
+    again = set_up(environment, top=top)
     assert (again.stderr, calls.read_text()) == ("", "")
 
 
 @pytest.mark.parametrize("lacks", ["", "nft"])
 def test_unknown_distribution_needs_programs_and_no_package_manager(lacks: str, tmp_path: Path) -> None:
     calls, programs = tmp_path / "calls", tmp_path / "path"
-    top, environment = set_up_copy(tmp_path, calls)
-    (tmp_path / "os-release").write_text(NONE_OF_THEM)
+    top, environment = set_up_copy(tmp_path, calls, NONE_OF_THEM)
     for folder in environment.pop("PATH").split(os.pathsep):
         for path in Path(folder).glob("*"):
             if path.name not in ("apt-get", "dpkg-query", lacks) and not (programs / path.name).exists():
@@ -125,11 +128,9 @@ def test_unknown_distribution_needs_programs_and_no_package_manager(lacks: str, 
     for name in ("git", "ip", "make", "mount", "nft", "ssh", "nsenter"):
         if name != lacks and not (programs / name).exists():
             executable(programs / name, "exit 0")
-    environment |= {"PATH": str(programs), "OS_RELEASE": str(tmp_path / "os-release")}
+    environment["PATH"] = str(programs)
 
-    process = proc.run(
-        [str(top / "infra" / "setup.sh")], timeout_s=SET_UP_TIMEOUT_S, env=environment, check=False
-    )
+    process = set_up(environment, top=top, check=False)
 
     assert process.status == (2 if lacks else 0), process.stderr
     assert ("missing: nft (set-up); install them with your package manager" in process.stderr) == bool(lacks)
@@ -138,20 +139,15 @@ def test_unknown_distribution_needs_programs_and_no_package_manager(lacks: str, 
 def test_outdated_installation_is_reinstalled(tmp_path: Path) -> None:
     """All OS packages are present."""
     calls = tmp_path / "calls"
-    top, environment = set_up_copy(tmp_path, calls)
+    top, environment = set_up_copy(tmp_path, calls, "ID=debian\n")
     executable(tmp_path / "path" / "dpkg-query", "echo install ok installed")
-    (tmp_path / "os-release").write_text("ID=debian\n")
-    environment["OS_RELEASE"] = str(tmp_path / "os-release")
 
     def installed(*arguments: str) -> list[str]:
         """Return the lock files that are installed from."""
         calls.write_text("")
-        proc.run([str(top / "infra" / "setup.sh"), *arguments], timeout_s=SET_UP_TIMEOUT_S, env=environment)
-        return [
-            name
-            for name in ("requirements.lock", "requirements-libvirt.lock")
-            if f"/{name}" in calls.read_text()
-        ]
+        set_up(environment, *arguments, top=top)
+        locks = ("requirements.lock", "requirements-libvirt.lock")
+        return [name for name in locks if f"/{name}" in calls.read_text()]
 
     assert installed() == ["requirements.lock"]
     assert installed() == []
@@ -171,14 +167,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the wheel's content, ahead of the checkout on the path."""
     work = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    proc.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(work), str(TOP)],
-        timeout_s=BUILD_TIMEOUT_S,
-    )
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(work), str(TOP)]
+    proc.run(build, timeout_s=BUILD_TIMEOUT_S)
     (wheel,) = work.glob("nodeproof-*.whl")
-    proc.run(
-        [*pip, "install", "--no-deps", "--target", str(work / "site"), str(wheel)], timeout_s=BUILD_TIMEOUT_S
-    )
+    install = [*pip, "install", "--no-deps", "--target", str(work / "site"), str(wheel)]
+    proc.run(install, timeout_s=BUILD_TIMEOUT_S)
     return work / "site"
 
 

@@ -16,7 +16,7 @@ from nodeproof.recording.recorder import Recording
 from nodeproof.report import rundir
 from nodeproof.report.plain import counted
 from tests.acceptance.altered import Cluster, unaltered
-from tests.acceptance.command import labs_of, start, steps, the_run
+from tests.acceptance.command import labs_of, running, two_are_injected
 from tests.acceptance.conftest import SMALL, Run
 from tests.markers import falls
 from tests.waiting import eventually
@@ -47,7 +47,6 @@ def test_host_stall_delays_the_taint(lab: Lab, judge: Judge) -> None:
     judge("cordon.taint", tainted)
 """
 CLEAN_TIMEOUT_S = 30.0
-PHASE_TIMEOUT_S, ENDS_TIMEOUT_S = 120.0, 240.0
 
 
 def controllers_pause(cluster: Cluster) -> None:
@@ -178,22 +177,16 @@ def test_dead_control_plane_affects_only_scenarios_that_ran_on_it(tmp_path: Path
     """Two scenarios run in the zones of that lab; two later ones get a new lab."""
     for number in range(4):
         (tmp_path / f"test_{number}.py").write_text(SMALL)
-    log = tmp_path / "log"
-    child = start("run", "--no-site", "-n", "2", str(tmp_path), cwd=tmp_path, log=log)
-    try:
-        run = eventually(lambda: the_run(tmp_path), PHASE_TIMEOUT_S)
-        assert run is not None, log.read_text()
-        assert eventually(lambda: steps(run).count("injected") == 2, PHASE_TIMEOUT_S), log.read_text()
-        (name,) = labs_of(run)
+    with running("-n", "2", str(tmp_path), cwd=tmp_path, until=two_are_injected) as child:
+        (name,) = labs_of(child.folder)
         client = registry.client(name)
         pid = client.status().components["kube-controller-manager"]
         client.spawn_command(["kill", "-9", str(pid)], CLEAN_TIMEOUT_S)
-        status = child.wait(timeout=ENDS_TIMEOUT_S)
-    finally:
-        child.kill()
+        status = child.wait()
 
+    run = child.folder
     codes = [row["code"] for row in rundir.read_verdicts(run)]
-    assert sorted(map(str, codes)) == [*["None"] * 4, *["component-died"] * 4], log.read_text()
+    assert sorted(map(str, codes)) == [*["None"] * 4, *["component-died"] * 4], child.log.read_text()
     assert status == 3
     assert len(labs_of(run)) == 2
     for lab in labs_of(run):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from nodeproof.cli import main
 from nodeproof.waiting import wait_until
 from tests.documented import TOP
 from tests.golden_runs import thawed_run
+from tests.small_server import Quiet, served
 
 pytestmark = pytest.mark.night("downloads Prometheus; unit tests compare the dashboard with the metrics")
 Json = Any
@@ -39,15 +39,12 @@ VARIABLES = {
 }
 
 
-class Exporter(SimpleHTTPRequestHandler):
+class Exporter(Quiet, SimpleHTTPRequestHandler):
     """Serves the metrics as OpenMetrics."""
 
     def guess_type(self, _path: object) -> str:
         """Return the type of every file."""
         return "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-    def log_message(self, *_arguments: object) -> None:
-        """Print nothing."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def exporter(metrics: Path) -> Iterator[str]:
     """Serve the metrics on loopback."""
-    handler = partial(Exporter, directory=str(metrics.parent))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{http.server_port}"
-        http.shutdown()
+    with served(partial(Exporter, directory=str(metrics.parent))) as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.fixture(scope="module")

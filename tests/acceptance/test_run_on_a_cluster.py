@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nodeproof.cluster.resources import NAMESPACE, POD_NAMESPACE, node
 from nodeproof.cluster.workloads import WITNESS_IMAGE
-from nodeproof.existing.abort import Abort, Command
-from nodeproof.existing.conditions import Alerts, Hours
 from nodeproof.existing.connection import connected
+from nodeproof.existing.guards import Abort, Alerts, Command, Hours
 from nodeproof.existing.inspection import inspect_host, refusals, ssh_config
 from nodeproof.existing.inventory import read
-from nodeproof.existing.marks import ANNOTATION
 from nodeproof.faults import Fault
 from nodeproof.faults.fault import succeeds
 from nodeproof.faults.machine import Freeze, PowerOff
@@ -34,14 +31,12 @@ from nodeproof.labs.kinds.existing.lock import LEDGER, LOCK, ClusterLock
 from nodeproof.machines.machine import STATE_FOLDER
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.history import SENTINEL_ANNOTATION
-from nodeproof.report import rundir
 from nodeproof.safety.deadman import LATE_S, Timer
 from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, TTL_S
 from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
-from tests.acceptance.command import nodeproof, start, steps, the_run
-from tests.acceptance.stranger import older_systemd_on, owned_by_a_stranger, timers_on
-from tests.acceptance.test_own_cluster import FUTURE, write_ssh_files
+from tests.acceptance.command import CompletedCommand, running, steps, the_run, verdicts_of
+from tests.acceptance.stranger import INVENTORY, OwnCluster, older_systemd_on, owned_by_a_stranger, timers_on
 from tests.plugins import POWER_DRIVER, install
 from tests.small_server import Page, serving
 from tests.waiting import eventually
@@ -116,6 +111,8 @@ def test_pod_of_partitioned_node_is_evicted(lab: Lab, claim: Expectations) -> No
             pod.deletion, within=windows.toleration(tolerated_s), after=unreachable.added
         )
 """
+STOPPED = {**dict.fromkeys(CLAIMS, ("conforms", None)), "partition.terminating": ("unproven", "lab-lacks")}
+"""The verdicts on these scenarios."""
 LOSS_CLAIMS = CLAIMS - {"heartbeat.kubelet-stop"}
 PARTITION_CLAIMS = LOSS_CLAIMS | {"eviction.toleration-seconds-override"}
 INPUTS = f"ls {STATE_FOLDER}/nodeproof-heal-* 2>/dev/null || :"
@@ -137,61 +134,50 @@ def stranger(altered_whole: LabHandle) -> Iterator[LabHandle]:
         yield altered_whole
 
 
-@contextmanager
-def listed(lab: LabHandle, kubeconfig: Path, folder: Path) -> Iterator[str]:
-    """Write an inventory of all nodes and a file of scenarios into a folder, and yield the inventory's name.
-
-    Marks are removed when the context ends.
-    """
-    api, entries = lab.cluster.api, lab.fleet.nodes()
-    write_ssh_files(lab, folder, {entry.name: entry.control_address for entry in entries})
-    uid = api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-    context = yaml.safe_load(kubeconfig.read_text())["current-context"]
-    content = {
-        "cluster": {"kubeconfig": str(kubeconfig), "context": context, "uid": uid},
-        "ssh": {"config": "ssh_config", "known_hosts": "known_hosts"},
-        "nodes": {entry.name: {"may": ["unit-down"]} for entry in entries},
-    }
-    (folder / "cluster.yaml").write_text(json.dumps(content))
-    (folder / "test_cluster.py").write_text(SCENARIOS)
-    try:
-        yield "cluster.yaml"
-    finally:
-        for entry in entries:
-            api.patch(node(entry.name), {"metadata": {"annotations": {ANNOTATION: None}}})
-
-
 @pytest.fixture
-def inventory(stranger: LabHandle, served: Path, tmp_path: Path) -> Iterator[str]:
-    """Write an inventory of all nodes and a file of scenarios; return the inventory's name."""
+def own(
+    stranger: LabHandle, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OwnCluster]:
+    """Return that cluster with an inventory of all nodes and a file of scenarios."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     stranger.wait_nodes_ready()
-    with listed(stranger, served, tmp_path) as name:
-        yield name
+    with listed(OwnCluster(stranger, tmp_path, served)) as own:
+        yield own
+
+
+@contextmanager
+def listed(own: OwnCluster) -> Iterator[OwnCluster]:
+    """Write an inventory of all nodes and a file of scenarios; remove marks when the context ends."""
+    own.write_ssh_files(own.addresses())
+    own.write({name: {"may": ["unit-down"]} for name in own.names})
+    (own.folder / "test_cluster.py").write_text(SCENARIOS)
+    try:
+        yield own
+    finally:
+        own.remove_marks()
 
 
 @pytest.fixture
-def power_inventory(
-    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def with_power(own: OwnCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster]:
     """Allow a power cut of the first node; mark it and the second one. The third is the switch host."""
     monkeypatch.setenv(PASSWORD_ENV, PASSWORD)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    target, other, host = sorted(stranger.fleet.node_names())
-    (tmp_path / "test_cluster.py").write_text(POWER_SCENARIO)
-    with serving_power(stranger.name, tmp_path) as driver:
+    target, other, host = own.names
+    (own.folder / "test_cluster.py").write_text(POWER_SCENARIO)
+    with serving_power(own.lab.name, own.folder) as driver:
         nodes = {target: {"may": ["power-off"], "power": "bmc"}, other: {"may": ["unit-down"]}}
-        add_to(tmp_path / inventory, {"nodes": nodes, "power": {"bmc": {**driver, "switch": host}}})
-        mark(inventory, [target, other], tmp_path)
-        yield inventory
+        own.add(nodes=nodes, power={"bmc": {**driver, "switch": host}})
+        own.mark(target, other)
+        yield own
 
 
-def add_to(inventory: Path, entries: Json) -> None:
-    inventory.write_text(json.dumps(json.loads(inventory.read_text()) | entries))
-
-
-def mark(inventory: str, names: list[str], folder: Path, until: str = FUTURE) -> None:
-    process = nodeproof("mark", "--cluster", inventory, *names, "--until", until, cwd=folder)
-    assert process.status == 0, process
+@pytest.fixture
+def with_partition(own: OwnCluster) -> OwnCluster:
+    """Allow a partition of the first node, and pods; mark it and the second one."""
+    (own.folder / "test_cluster.py").write_text(PARTITION_SCENARIO)
+    nodes = {name: {"may": ["partition"]} for name in own.names[:2]}
+    own.add(nodes=nodes, pods={"image": WITNESS_IMAGE})
+    own.mark(*own.names[:2])
+    return own
 
 
 @pytest.fixture
@@ -204,282 +190,206 @@ def owners_pod(stranger: LabHandle) -> Iterator[None]:
     api.delete(f"{PODS}/{OWNERS_POD['metadata']['name']}", grace_s=0)
 
 
-def open_faults(lab: LabHandle) -> list[Json]:
-    lease = lab.cluster.api.get(LOCK)
+def run_scenarios(own: OwnCluster, timeout_s: float = RUN_TIMEOUT_S) -> CompletedCommand:
+    process = own.nodeproof("run", "--no-site", "test_cluster.py", timeout_s=timeout_s)
+    assert process.status == 0, process
+    return process
+
+
+def kill_a_run(own: OwnCluster, *options: str) -> Json:
+    """Start a run, kill it once its fault is in, and return the fault that is open then."""
+    with running("--cluster", INVENTORY, "test_cluster.py", *options, cwd=own.folder):
+        pass
+    (left,) = open_faults(own)
+    return left["fault"]
+
+
+def heal(own: OwnCluster, env: Mapping[str, str] | None = None) -> None:
+    process = own.nodeproof("heal", env=env)
+    assert process.status == 0, process
+    assert open_faults(own) == []
+
+
+def open_faults(own: OwnCluster) -> list[Json]:
+    lease = own.lab.cluster.api.get(LOCK)
     return list(json.loads(lease["metadata"]["annotations"][LEDGER]))
 
 
-def check_judged_and_healed(lab: LabHandle, folder: Path, faulted: str) -> None:
-    """Check the verdicts of the only run below a folder, and that nothing of its fault is left."""
-    run = the_run(folder)
+def left_on(own: OwnCluster, name: str) -> list[str]:
+    """Return the timers on a node, and the files that they read."""
+    inputs = own.lab.fleet.machine(name).run(["sh", "-c", INPUTS], timeout_s=10).stdout.split()
+    return [*timers_on(own.lab, name), *inputs]
+
+
+def check_judged_and_healed(own: OwnCluster, run: Path | None, verdicts: Json, *places: str) -> None:
+    """Check the verdicts of a run, and that nothing of its fault is left, nor on these machines."""
+    assert verdicts_of(run) == verdicts
     assert run is not None
-    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(run)}
-    lacking = verdicts.pop("partition.terminating")
-    assert verdicts == dict.fromkeys(CLAIMS, ("conforms", None))
-    assert lacking == ("unproven", "lab-lacks")
     assert steps(run)[-1] == "closed"
-    assert open_faults(lab) == []
-    assert timers_on(lab, faulted) == []
+    assert open_faults(own) == []
+    assert [left for place in places for left in left_on(own, place)] == []
 
 
 @pytest.mark.usefixtures("owners_pod")
-def test_stopped_kubelet_is_judged_and_healed(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
-    names = sorted(stranger.fleet.node_names())
-    mark(inventory, names[:2], tmp_path)
-    run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py")
-    process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
-    assert process.status == 0, process
+def test_stopped_kubelet_is_judged_and_healed(own: OwnCluster) -> None:
+    target = own.names[0]
+    own.mark(*own.names[:2])
+    process = run_scenarios(own)
     for line in (
         "1 of 2 scenarios can run on this cluster, 1 with faults",
-        *(f"unit-down on {names[0]}: {step}" for step in ("injected", "healed")),
+        *(f"unit-down on {target}: {step}" for step in ("injected", "healed")),
     ):
         assert line in process.stderr, process
-    check_judged_and_healed(stranger, tmp_path, names[0])
-    left = [entry["metadata"] for entry in stranger.cluster.api.get("/api/v1/nodes")["items"]]
+    check_judged_and_healed(own, the_run(own.folder), STOPPED, target)
+    left = [entry["metadata"] for entry in own.lab.cluster.api.get("/api/v1/nodes")["items"]]
     assert not any(SENTINEL_ANNOTATION in metadata["annotations"] for metadata in left)
-    pods = stranger.cluster.api.get(PODS)["items"]
+    pods = own.lab.cluster.api.get(PODS)["items"]
     assert [pod["metadata"]["name"] for pod in pods] == [OWNERS_POD["metadata"]["name"]]
 
 
-def test_abort_heals_at_once_and_proves_nothing(
-    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    names, log = sorted(stranger.fleet.node_names()), tmp_path / "log"
-    mark(inventory, names[:2], tmp_path)
+def test_abort_heals_at_once_and_proves_nothing(own: OwnCluster) -> None:
+    own.mark(*own.names[:2])
     with serving(Page()) as page:
-        add_to(tmp_path / inventory, {"abort": {"period_s": 1, "conditions": [{"url": page.url}]}})
-        run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py", "-k", "stopped")
-        child = start(*run, cwd=tmp_path, log=log)
-        try:
-            folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
-            assert folder is not None
-            assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
-            polls = len(page.paths)
+        own.add(abort={"period_s": 1, "conditions": [{"url": page.url}]})
+        options = ("--cluster", INVENTORY, "test_cluster.py", "-k", "stopped")
+        with running(*options, cwd=own.folder) as child:
+            folder, log, polls = child.folder, child.log, len(page.paths)
             assert eventually(lambda: len(page.paths) > polls + 1, ABORTED_TIMEOUT_S), log.read_text()
             page.status, failed_t = 503, time.monotonic()
             assert eventually(lambda: "closed" in steps(folder), ABORTED_TIMEOUT_S), log.read_text()
             assert time.monotonic() - failed_t < ABORTED_TIMEOUT_S
-            assert child.wait(timeout=RUN_TIMEOUT_S) == 3, log.read_text()
-        finally:
-            child.kill()
-            child.wait(timeout=ENDED_TIMEOUT_S)
-    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    assert verdicts == dict.fromkeys(CLAIMS, ("unproven", "aborted"))
+            assert child.wait() == 3, log.read_text()
     assert f"abort condition {page.url}: HTTP 503" in log.read_text()
     assert steps(folder)[-4:] == ["aborted", "healing", "healed", "closed"]
-    assert open_faults(stranger) == []
-    assert timers_on(stranger, names[0]) == []
-    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+    check_judged_and_healed(own, folder, dict.fromkeys(CLAIMS, ("unproven", "aborted")), own.names[0])
+    own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
 @pytest.mark.night("CI has the lock of a killed holder: tests/contract/test_cluster_lock.py")
-def test_killed_run_is_healed_from_elsewhere(
-    stranger: LabHandle, inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    names = sorted(stranger.fleet.node_names())
-    mark(inventory, names[:2], tmp_path)
-    log = tmp_path / "log"
-    run = ("run", "--cluster", inventory, "--no-site", "test_cluster.py", "-k", "stopped")
-    child = start(*run, cwd=tmp_path, log=log)
-    try:
-        folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
-        assert folder is not None
-        assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
-    finally:
-        child.kill()
-        child.wait(timeout=ENDED_TIMEOUT_S)
-    (left,) = open_faults(stranger)
-    assert (left["fault"]["fault"], left["fault"]["node"]) == ("unit-down", names[0])
-    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+def test_killed_run_is_healed_from_elsewhere(own: OwnCluster, tmp_path: Path) -> None:
+    target = own.names[0]
+    own.mark(*own.names[:2])
+    left = kill_a_run(own, "-k", "stopped")
+    assert (left["fault"], left["node"]) == ("unit-down", target)
     # A mark may expire before a colleague heals.
-    assert nodeproof("unmark", "--cluster", inventory, names[0], cwd=tmp_path).status == 0
-    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path, env=elsewhere)
-    assert process.status == 0, process
-    assert open_faults(stranger) == []
-    assert timers_on(stranger, names[0]) == []
-    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+    assert own.nodeproof("unmark", target).status == 0
+    heal(own, {"XDG_STATE_HOME": str(tmp_path / "elsewhere")})
+    assert timers_on(own.lab, target) == []
+    own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
 def test_power_cut_by_the_driver_of_another_package_is_judged_and_healed(
-    stranger: LabHandle, power_inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_power: OwnCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, _other, host = sorted(stranger.fleet.node_names())
-    before = stranger.fleet.machine(target).boot_id()
-    install(tmp_path, "pdu", POWER_DRIVER, group="nodeproof.power", of_module="Pdu")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    options = {"program": str(tmp_path / "bmc.py"), "outlets": str(tmp_path / "bmc")}
+    own, folder = with_power, with_power.folder
+    target, _other, host = own.names
+    before = own.lab.fleet.machine(target).boot_id()
+    install(folder, "pdu", POWER_DRIVER, group="nodeproof.power", of_module="Pdu")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    options = {"program": str(folder / "bmc.py"), "outlets": str(folder / "bmc")}
     entry = {"driver": "acme-pdu", "options": options, "secret_env": PASSWORD_ENV, "switch": host}
-    add_to(tmp_path / power_inventory, {"power": {"bmc": entry}})
-    run = ("run", "--cluster", power_inventory, "--no-site", "test_cluster.py")
-    process = nodeproof(*run, cwd=tmp_path, timeout_s=RUN_TIMEOUT_S)
-    assert process.status == 0, process
-    folder = the_run(tmp_path)
-    assert folder is not None
-    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    assert verdicts == dict.fromkeys(LOSS_CLAIMS, ("conforms", None))
-    assert steps(folder)[-1] == "closed"
-    assert stranger.fleet.machine(target).boot_id() != before
-    assert open_faults(stranger) == []
-    assert left_on(stranger, host) == []
+    own.add(power={"bmc": entry})
+    run_scenarios(own)
+    check_judged_and_healed(own, the_run(folder), dict.fromkeys(LOSS_CLAIMS, ("conforms", None)), host)
+    assert own.lab.fleet.machine(target).boot_id() != before
 
 
-@pytest.fixture
-def partition_inventory(inventory: str, stranger: LabHandle, tmp_path: Path) -> str:
-    """Allow a partition of the first node, and pods; mark it and the second one."""
-    names = sorted(stranger.fleet.node_names())
-    (tmp_path / "test_cluster.py").write_text(PARTITION_SCENARIO)
-    nodes = {name: {"may": ["partition"]} for name in names[:2]}
-    add_to(tmp_path / inventory, {"nodes": nodes, "pods": {"image": WITNESS_IMAGE}})
-    mark(inventory, names[:2], tmp_path)
-    return inventory
-
-
-def tables_on(lab: LabHandle, name: str) -> list[str]:
+def tables_on(own: OwnCluster, name: str) -> list[str]:
     """Return the tables of faults in the firewall of a node."""
-    return Partition.ids_on(lab.fleet.machine(name))
+    return Partition.ids_on(own.lab.fleet.machine(name))
 
 
-def has_pods_namespace(lab: LabHandle) -> bool:
-    namespaces = lab.cluster.api.get("/api/v1/namespaces")["items"]
+def has_pods_namespace(own: OwnCluster) -> bool:
+    namespaces = own.lab.cluster.api.get("/api/v1/namespaces")["items"]
     return POD_NAMESPACE in {entry["metadata"]["name"] for entry in namespaces}
 
 
-def test_partitions_are_judged_and_healed(
-    stranger: LabHandle, partition_inventory: str, tmp_path: Path
-) -> None:
-    run = ("run", "--cluster", partition_inventory, "--no-site", "test_cluster.py")
-    process = nodeproof(*run, cwd=tmp_path, timeout_s=2 * RUN_TIMEOUT_S)
-    assert process.status == 0, process
-    folder = the_run(tmp_path)
-    assert folder is not None
-    verdicts = {row["claim"]: (row["verdict"], row["code"]) for row in rundir.read_verdicts(folder)}
-    assert verdicts == dict.fromkeys(PARTITION_CLAIMS, ("conforms", None))
-    assert steps(folder)[-1] == "closed"
-    assert not has_pods_namespace(stranger)
-    target = min(stranger.fleet.node_names())
-    assert open_faults(stranger) == []
-    assert timers_on(stranger, target) == tables_on(stranger, target) == []
+def test_partitions_are_judged_and_healed(with_partition: OwnCluster) -> None:
+    own, target = with_partition, with_partition.names[0]
+    run_scenarios(own, 2 * RUN_TIMEOUT_S)
+    verdicts = dict.fromkeys(PARTITION_CLAIMS, ("conforms", None))
+    check_judged_and_healed(own, the_run(own.folder), verdicts, target)
+    assert not has_pods_namespace(own)
+    assert tables_on(own, target) == []
 
 
 @pytest.mark.night("CI has the timer of another fault: test_switch_host_restores_the_power_of_a_killed_run")
-def test_node_ends_the_partition_of_a_killed_run(
-    stranger: LabHandle, partition_inventory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    target, log = min(stranger.fleet.node_names()), tmp_path / "log"
-    run = ("run", "--cluster", partition_inventory, "--no-site", "test_cluster.py", "-k", "pod")
-    child = start(*run, cwd=tmp_path, log=log)
-    try:
-        folder = eventually(lambda: the_run(tmp_path), RUN_TIMEOUT_S)
-        assert folder is not None
-        assert eventually(lambda: "injected" in steps(folder), RUN_TIMEOUT_S), log.read_text()
-    finally:
-        child.kill()
-        child.wait(timeout=ENDED_TIMEOUT_S)
-    machine = stranger.fleet.machine(target)
+def test_node_ends_the_partition_of_a_killed_run(with_partition: OwnCluster) -> None:
+    own, target = with_partition, with_partition.names[0]
+    kill_a_run(own, "-k", "pod")
+    machine = own.lab.fleet.machine(target)
     assert not machine.reaches_control_plane()
-    assert eventually(lambda: tables_on(stranger, target) == [], FIRES_TIMEOUT_S)
+    assert eventually(lambda: tables_on(own, target) == [], FIRES_TIMEOUT_S)
     assert machine.reaches_control_plane()
-    assert has_pods_namespace(stranger)
-    process = nodeproof("heal", "--cluster", partition_inventory, cwd=tmp_path)
-    assert process.status == 0, process
-    assert open_faults(stranger) == []
-    assert not has_pods_namespace(stranger)
-    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+    assert has_pods_namespace(own)
+    heal(own)
+    assert not has_pods_namespace(own)
+    own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
-def killed_with_power_off(stranger: LabHandle, inventory: str, folder: Path) -> Timer:
+def killed_with_power_off(own: OwnCluster) -> Timer:
     """Start a run, kill it when the power is off and the switch is armed, and return the switch's timer."""
-    target, _other, host = sorted(stranger.fleet.node_names())
-    log = folder / "log"
-    child = start("run", "--cluster", inventory, "--no-site", "test_cluster.py", cwd=folder, log=log)
-    try:
-        run = eventually(lambda: the_run(folder), RUN_TIMEOUT_S)
-        assert run is not None
-        assert eventually(lambda: "injected" in steps(run), RUN_TIMEOUT_S), log.read_text()
-    finally:
-        child.kill()
-        child.wait(timeout=ENDED_TIMEOUT_S)
-    (left,) = open_faults(stranger)
-    assert (left["fault"]["fault"], left["fault"]["node"]) == ("power-off", target)
-    assert not stranger.fleet.machine(target).is_powered()
-    _timer, secret = left_on(stranger, host)
-    completed = stranger.fleet.machine(host).run(["stat", "-c%a %U", secret], timeout_s=10)
+    target, _other, host = own.names
+    left, machine = kill_a_run(own), own.lab.fleet.machine(host)
+    assert (left["fault"], left["node"]) == ("power-off", target)
+    assert not own.lab.fleet.machine(target).is_powered()
+    _timer, secret = left_on(own, host)
+    completed = machine.run(["stat", "-c%a %U", secret], timeout_s=10)
     assert completed.stdout == "600 root\n"
-    return Timer(stranger.fleet.machine(host), host, left["fault"]["id"])
-
-
-def left_on(lab: LabHandle, name: str) -> list[str]:
-    """Return the timers on a node, and the files that they read."""
-    inputs = lab.fleet.machine(name).run(["sh", "-c", INPUTS], timeout_s=10).stdout.split()
-    return [*timers_on(lab, name), *inputs]
+    return Timer(machine, host, left["id"])
 
 
 @pytest.mark.night("CI has the switch host, which restores the power of a killed run by itself")
-def test_power_of_a_killed_run_is_restored_from_elsewhere(
-    stranger: LabHandle, power_inventory: str, tmp_path: Path
-) -> None:
-    target, _other, host = sorted(stranger.fleet.node_names())
-    killed_with_power_off(stranger, power_inventory, tmp_path).disarm()
-    heal = ("heal", "--cluster", power_inventory)
-    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
-    process = nodeproof(*heal, cwd=tmp_path, env={**elsewhere, PASSWORD_ENV: ""})
+def test_power_of_a_killed_run_is_restored_from_elsewhere(with_power: OwnCluster, tmp_path: Path) -> None:
+    own, elsewhere = with_power, {"XDG_STATE_HOME": str(tmp_path / "elsewhere")}
+    target, _other, host = own.names
+    killed_with_power_off(own).disarm()
+    process = own.nodeproof("heal", env={**elsewhere, PASSWORD_ENV: ""})
     assert process.status == 2, process
     assert f"the environment variable {PASSWORD_ENV} must have" in process.stderr
-    assert not stranger.fleet.machine(target).is_powered()
-    process = nodeproof(*heal, cwd=tmp_path, env=elsewhere)
-    assert process.status == 0, process
-    assert stranger.fleet.machine(target).is_powered()
-    assert open_faults(stranger) == []
-    assert left_on(stranger, host) == []
-    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+    assert not own.lab.fleet.machine(target).is_powered()
+    heal(own, elsewhere)
+    assert own.lab.fleet.machine(target).is_powered()
+    assert left_on(own, host) == []
+    own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
-def test_switch_host_restores_the_power_of_a_killed_run(
-    stranger: LabHandle, power_inventory: str, tmp_path: Path
-) -> None:
-    target, _other, host = sorted(stranger.fleet.node_names())
-    killed_with_power_off(stranger, power_inventory, tmp_path)
-    machine = stranger.fleet.machine(target)
+def test_switch_host_restores_the_power_of_a_killed_run(with_power: OwnCluster) -> None:
+    own = with_power
+    target, _other, host = own.names
+    killed_with_power_off(own)
+    machine = own.lab.fleet.machine(target)
     assert eventually(machine.is_powered, FIRES_TIMEOUT_S)
-    assert eventually(lambda: left_on(stranger, host) == [], ENDED_TIMEOUT_S)
-    stranger.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
-    process = nodeproof("heal", "--cluster", power_inventory, cwd=tmp_path)
-    assert process.status == 0, process
-    assert open_faults(stranger) == []
+    assert eventually(lambda: left_on(own, host) == [], ENDED_TIMEOUT_S)
+    own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
+    heal(own)
 
 
-def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(
-    stranger: LabHandle, inventory: str, tmp_path: Path
-) -> None:
-    addresses = {entry.name: entry.control_address for entry in stranger.fleet.nodes()}
-    name, other, _ = sorted(addresses)
+def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(own: OwnCluster) -> None:
+    addresses, fleet = own.addresses(), own.lab.fleet
+    name, other, _ = own.names
     fault = UnitDown(name)
-    ledger = ClusterLock(stranger.cluster.api, "killed run", inventory, print)
+    ledger = ClusterLock(own.lab.cluster.api, "killed run", INVENTORY, print)
     ledger.take()
     ledger.write("injected", fault.to_json())
     ledger.release()
     over = f"{STATE_FOLDER}/{fault.id}.over"
-    write_ssh_files(stranger, tmp_path, {**addresses, name: addresses[other]})
-    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path)
+    own.write_ssh_files({**addresses, name: addresses[other]})
+    process = own.nodeproof("heal")
     assert process.status == 2, process
     assert f"not proven healed: unit-down on {name} ({fault.id})" in process.stderr
-    assert [left["fault"]["id"] for left in open_faults(stranger)] == [fault.id]
-    assert not succeeds(stranger.fleet.machine(other), "test", "-e", over)
-    write_ssh_files(stranger, tmp_path, addresses)
-    process = nodeproof("heal", "--cluster", inventory, cwd=tmp_path)
-    assert process.status == 0, process
-    assert open_faults(stranger) == []
-    assert succeeds(stranger.fleet.machine(name), "test", "-e", over)
+    assert [left["fault"]["id"] for left in open_faults(own)] == [fault.id]
+    assert not succeeds(fleet.machine(other), "test", "-e", over)
+    own.write_ssh_files(addresses)
+    heal(own)
+    assert succeeds(fleet.machine(name), "test", "-e", over)
 
 
-def test_systemd_before_254_is_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
-    new, old, _ = sorted(stranger.fleet.node_names())
-    nodes = stranger.cluster.api.get("/api/v1/nodes")["items"]
+def test_systemd_before_254_is_refused(own: OwnCluster) -> None:
+    new, old, _ = own.names
+    nodes = own.lab.cluster.api.get("/api/v1/nodes")["items"]
     by_name = {entry["metadata"]["name"]: entry for entry in nodes}
-    with older_systemd_on(stranger, old), ssh_config(read(tmp_path / inventory)) as ssh:
+    with older_systemd_on(own.lab, old), ssh_config(read(own.folder / INVENTORY)) as ssh:
         reasons = {
             name: list(refusals("unit-down", by_name[name], inspect_host(OpenSsh(name, ssh))))
             for name in (new, old)
@@ -489,22 +399,22 @@ def test_systemd_before_254_is_refused(stranger: LabHandle, inventory: str, tmp_
     assert "no systemd 254 or newer" in reason
 
 
-def test_unmarked_nodes_are_refused(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
-    names = sorted(stranger.fleet.node_names())
-    mark(inventory, names[:1], tmp_path)
-    process = nodeproof("run", "--cluster", inventory, "--no-site", "test_cluster.py", cwd=tmp_path)
+def test_unmarked_nodes_are_refused(own: OwnCluster) -> None:
+    marked, unmarked, _ = own.names
+    own.mark(marked)
+    process = own.nodeproof("run", "--no-site", "test_cluster.py")
     assert process.status == 2, process
     assert "1 marked node may be harmed, a run needs 2" in process.stderr
-    assert f"{names[1]}: it is not marked" in process.stderr
-    assert the_run(tmp_path) is None
+    assert f"{unmarked}: it is not marked" in process.stderr
+    assert the_run(own.folder) is None
 
 
-def test_fault_needs_consent_at_its_time(stranger: LabHandle, inventory: str, tmp_path: Path) -> None:
-    target, other, unmarked = sorted(stranger.fleet.node_names())
+def test_fault_needs_consent_at_its_time(own: OwnCluster) -> None:
+    target, other, unmarked = own.names
     until = datetime.now(UTC) + timedelta(seconds=HEAL_TIMEOUT_S + 60)
-    mark(inventory, [target, other], tmp_path, until.isoformat())
-    fault, api = UnitDown(target), stranger.cluster.api
-    with connected(tmp_path / inventory, "test", "all") as cluster, ssh_config(cluster.inventory) as ssh:
+    own.mark(target, other, until=until.isoformat())
+    fault, api = UnitDown(target), own.lab.cluster.api
+    with connected(own.folder / INVENTORY, "test", "all") as cluster, ssh_config(cluster.inventory) as ssh:
         owner = MarkedNodes(cluster, "stranger", ssh)
         owner.permit(fault, Declared([target]))
         refused: dict[str, tuple[Fault, Declared]] = {

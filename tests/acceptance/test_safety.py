@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,19 @@ from nodeproof.report.digest import verdict_of
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL
 from nodeproof.safety.injector import TTL_S
 from tests.acceptance.altered import Cluster, named
-from tests.acceptance.command import labs_of, nodeproof, start, steps, the_run
+from tests.acceptance.command import (
+    PHASE_TIMEOUT_S,
+    labs_of,
+    nodeproof,
+    running,
+    steps,
+    the_run,
+    two_are_injected,
+)
 from tests.acceptance.conftest import IMPATIENT, SMALL, Run
 from tests.leftovers import file_of
 from tests.waiting import eventually, pause
 
-PHASE_TIMEOUT_S = 120.0
-ENDS_TIMEOUT_S = 240.0
 COMMAND_TIMEOUT_S = 20.0
 STOOD_STILL_S = 3.0
 """Longer than the slack limit, and short enough to fit into a grace period."""
@@ -38,6 +44,7 @@ add table inet rival
 add chain inet rival in {{ type filter hook input priority 0; }}
 add rule inet rival in ip saddr {api} drop
 """
+END_OF_RIVAL = "add table inet rival\ndelete table inet rival\n"
 BEYOND = SMALL.replace("partition(node)", "partition(lab.nodes()[1].name)")
 WIDE = SMALL.replace("faulted=1", "faulted=3")
 
@@ -45,7 +52,17 @@ WIDE = SMALL.replace("faulted=1", "faulted=3")
 def stays_cut(cluster: Cluster) -> None:
     """Cut the node by a foreign nft table, which stays when the fault is healed."""
     cluster.until_recorded('"step":"injected"')
-    _load(cluster.lab, cluster.target, RIVAL.format(api=_api(cluster)))
+    _cut(cluster.lab, cluster.target)
+
+
+@contextmanager
+def rival_cut(lab: LabHandle, node: str) -> Iterator[None]:
+    """Cut a node by a foreign nft table until the context ends."""
+    _cut(lab, node)
+    try:
+        yield
+    finally:
+        _load(lab, node, END_OF_RIVAL)
 
 
 def watches_fall_silent(cluster: Cluster) -> None:
@@ -76,7 +93,7 @@ def test_unproven_heal_quarantines_the_node_and_is_still_judged(
     try:
         ended = run(lab, stays_cut, str(scenario))
     finally:
-        _load(lab, node, "add table inet rival\ndelete table inet rival\n")
+        _load(lab, node, END_OF_RIVAL)
 
     assert rundir.read_facts(ended.run).quarantined == (node,)
     rows = rundir.read_verdicts(ended.run)
@@ -125,21 +142,17 @@ def test_full_lab_memory_is_reported_healed_and_costs_no_earlier_verdict(
 
 
 def test_second_interrupt_during_a_heal_waits_for_it(lab: LabHandle, small: str, tmp_path: Path) -> None:
-    node, log = lab.fleet.node_names()[0], tmp_path / "log"
-    run = tmp_path / "run"
-    child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
-    try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
-        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
-        child.send_signal(signal.SIGINT)
-        assert eventually(lambda: "healing" in steps(run), PHASE_TIMEOUT_S), log.read_text()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
-            child.send_signal(number)
-            pause(0.3)
-        assert child.poll() is None
-    finally:
-        _load(lab, node, "add table inet rival\ndelete table inet rival\n")
-        status = child.wait(timeout=ENDS_TIMEOUT_S)
+    node = lab.fleet.node_names()[0]
+    with running("--lab", named(lab), small, cwd=tmp_path) as child:
+        run, log, process = child.folder, child.log, child.process
+        with rival_cut(lab, node):
+            process.send_signal(signal.SIGINT)
+            assert eventually(lambda: "healing" in steps(run), PHASE_TIMEOUT_S), log.read_text()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+                process.send_signal(number)
+                pause(0.3)
+            assert process.poll() is None
+        status = child.wait()
 
     output = log.read_text()
     assert status == 2, output
@@ -154,43 +167,31 @@ def test_second_interrupt_during_a_heal_waits_for_it(lab: LabHandle, small: str,
 def test_interrupted_unproven_heal_names_the_fault_and_its_switch(
     lab: LabHandle, small: str, tmp_path: Path
 ) -> None:
-    node, log, run = lab.fleet.node_names()[0], tmp_path / "log", tmp_path / "run"
+    node = lab.fleet.node_names()[0]
     Path(small).write_text(SMALL + IMPATIENT)
-    child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
-    try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
-        _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
-        child.send_signal(signal.SIGINT)
-        status = child.wait(timeout=ENDS_TIMEOUT_S)
-    finally:
-        _load(lab, node, "add table inet rival\ndelete table inet rival\n")
+    with running("--lab", named(lab), small, cwd=tmp_path) as child, rival_cut(lab, node):
+        child.process.send_signal(signal.SIGINT)
+        status = child.wait()
 
     (entry,) = lab.safety.ledger.unfinished()
     assert status == 2
-    expected = (
-        f"no probe proves that partition on {node} ({entry.fault['id']}) is healed; its dead-man's switch"
-    )
-    assert expected in log.read_text()
+    fault = f"partition on {node} ({entry.fault['id']})"
+    assert f"no probe proves that {fault} is healed; its dead-man's switch" in child.log.read_text()
     assert lab.safety.heal_unfinished() == []
 
 
 def test_run_suspended_for_longer_than_its_switch_proves_nothing(
     lab: LabHandle, small: str, tmp_path: Path
 ) -> None:
-    log, run = tmp_path / "log", tmp_path / "run"
-    child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
-    try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
-        child.send_signal(signal.SIGSTOP)
-        events, ours = (
-            lab.dir / "events.jsonl",
-            {entry.fault["id"] for entry in lab.safety.ledger.unfinished()},
-        )
+    with running("--lab", named(lab), small, cwd=tmp_path) as child:
+        child.process.send_signal(signal.SIGSTOP)
+        events = lab.dir / "events.jsonl"
+        ours = {entry.fault["id"] for entry in lab.safety.ledger.unfinished()}
         assert eventually(lambda: _has_fired(events, ours), TTL_S + PHASE_TIMEOUT_S)
-    finally:
-        child.send_signal(signal.SIGCONT)
-        status = child.wait(timeout=ENDS_TIMEOUT_S)
+        child.process.send_signal(signal.SIGCONT)
+        status = child.wait()
 
+    run, log = child.folder, child.log
     fired = [entry.data["id"] for entry in _entries(run) if entry.kind == "deadman"]
     injected = {entry.data["id"] for entry in _entries(run) if entry.kind == "fault"}
     assert fired == list(injected), log.read_text()
@@ -204,20 +205,16 @@ def test_run_suspended_for_longer_than_its_switch_proves_nothing(
 def test_run_suspended_while_nothing_was_pending_keeps_its_verdicts(
     lab: LabHandle, small: str, tmp_path: Path
 ) -> None:
-    log, run = tmp_path / "log", tmp_path / "run"
-    child = start("run", "--no-site", "--lab", named(lab), "--run", str(run), small, cwd=tmp_path, log=log)
-    try:
-        assert eventually(lambda: "injected" in steps(run), PHASE_TIMEOUT_S), log.read_text()
+    with running("--lab", named(lab), small, cwd=tmp_path) as child:
         pause(NEAR_S + 1.0)
-        child.send_signal(signal.SIGSTOP)
+        child.process.send_signal(signal.SIGSTOP)
         pause(STOOD_STILL_S)
-    finally:
-        child.send_signal(signal.SIGCONT)
-        status = child.wait(timeout=ENDS_TIMEOUT_S)
+        child.process.send_signal(signal.SIGCONT)
+        status = child.wait()
 
-    assert max(_measurements(run)) > lab.profile.slack_limit_s
-    labels = [verdict_of(row).label for row in rundir.read_verdicts(run)]
-    assert labels == ["conforms"] * len(CLAIMS), log.read_text()
+    assert max(_measurements(child.folder)) > lab.profile.slack_limit_s
+    labels = [verdict_of(row).label for row in rundir.read_verdicts(child.folder)]
+    assert labels == ["conforms"] * len(CLAIMS), child.log.read_text()
     assert status == 0
 
 
@@ -225,24 +222,14 @@ def test_killed_worker_ends_its_scenario_as_broken_and_the_run_in_order(tmp_path
     """Later scenarios run and parallel ones are judged as usual."""
     for number in range(4):
         (tmp_path / f"test_{number}.py").write_text(SMALL)
-    log = tmp_path / "log"
-    child = start("run", "--no-site", "-n", "2", str(tmp_path), cwd=tmp_path, log=log)
-    try:
-        run = eventually(lambda: the_run(tmp_path), PHASE_TIMEOUT_S)
-        assert run is not None, log.read_text()
-        assert eventually(lambda: steps(run).count("injected") == 2, PHASE_TIMEOUT_S), log.read_text()
+    with running("-n", "2", str(tmp_path), cwd=tmp_path, until=two_are_injected) as child:
+        run = child.folder
         names = labs_of(run)
-        killed = int((RUNTIME_ROOT / names[0] / "in-use-zone-a").read_text())
-        os.kill(killed, signal.SIGKILL)
-        began = time.monotonic()
-        status = child.wait(timeout=ENDS_TIMEOUT_S)
-    finally:
-        child.kill()
-    print(f"ended {time.monotonic() - began:.1f} s after its worker was killed")
+        os.kill(int((RUNTIME_ROOT / names[0] / "in-use-zone-a").read_text()), signal.SIGKILL)
+        status = child.wait()
 
-    output = log.read_text()
     rows = rundir.read_verdicts(run)
-    assert status == 3, output
+    assert status == 3, child.log.read_text()
     lost = [row for row in rows if row["scenario"].endswith("(its worker died)")]
     assert sorted((row["claim"], row["code"]) for row in lost) == [(claim, "gap") for claim in CLAIMS]
     others = [row for row in rows if row not in lost]
@@ -329,8 +316,8 @@ def _load(lab: LabHandle, node: str, script: str) -> None:
     assert output["status"] == 0, output
 
 
-def _api(cluster: Cluster) -> str:
-    return cluster.lab.fleet.machine(cluster.target).control_plane_addresses[0]
+def _cut(lab: LabHandle, node: str) -> None:
+    _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
 
 
 def _entries(run: Path) -> Sequence[Entry]:

@@ -11,12 +11,10 @@ from nodeproof.faults import Fault
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.report import rundir
 from tests.acceptance.altered import Cluster, named, unaltered
-from tests.acceptance.command import start
+from tests.acceptance.command import running
 from tests.acceptance.conftest import Run
 from tests.leftovers import file_of
-from tests.waiting import eventually
 
-PHASE_TIMEOUT_S = 120.0
 SCENARIOS = '''
 """Kubelets with other settings, and an unchanged one."""
 
@@ -126,14 +124,9 @@ def test_standing_fault_that_ended_early_is_injected_again(lab: LabHandle, run: 
 def test_standing_fault_of_a_killed_run_is_healed_by_the_next(
     lab: LabHandle, run: Run, scenarios: str, tmp_path: Path
 ) -> None:
-    log, first = tmp_path / "log", tmp_path / "first"
-    options = ("--no-site", "--lab", named(lab), "--run", str(first), scenarios, "-k", "first")
-    child = start("run", *options, cwd=tmp_path, log=log)
-    try:
-        assert eventually(lambda: _is_recorded(first, '"stands":true'), PHASE_TIMEOUT_S), log.read_text()
-    finally:
-        child.kill()
-        child.wait()
+    options = ("--lab", named(lab), scenarios, "-k", "first")
+    with running(*options, cwd=tmp_path, until=stands):
+        pass
     assert len(lab.safety.ledger.unfinished()) == 1
     ended = run(lab, unaltered, scenarios, "-k", "as_it_is")
 
@@ -141,5 +134,6 @@ def test_standing_fault_of_a_killed_run_is_healed_by_the_next(
     assert lab.safety.ledger.unfinished() == []
 
 
-def _is_recorded(run: Path, text: str) -> bool:
-    return any(text in path.read_text() for path in run.glob("scenarios/*/history.jsonl"))
+def stands(run: Path) -> bool:
+    """Return whether a recording shows a standing fault."""
+    return any('"stands":true' in path.read_text() for path in run.glob("scenarios/*/history.jsonl"))

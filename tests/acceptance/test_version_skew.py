@@ -14,9 +14,9 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.overrides import NO_OVERRIDES
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
-from tests.acceptance.alterations import LATE_S
-from tests.acceptance.altered import Cluster, run_scenarios, shipped
+from tests.acceptance.altered import LATE_S, Cluster, run_scenarios, shipped
 from tests.acceptance.command import TOP, nodeproof
+from tests.acceptance.conftest import started
 from tests.waiting import pause
 
 TOPOLOGY = str(TOP / "infra" / "topology" / "older-kubelets.yaml")
@@ -28,12 +28,8 @@ CLAIM = "heartbeat.lease-interval"
 def skewed_lab(components: Components) -> Iterator[LabHandle]:
     """Return a lab of two zones: the kubelets of the first one are older."""
     overrides = replace(NO_OVERRIDES, node_versions=(OLDER, components.kubernetes_version))
-    request = starting.LabRequest(starting.new_name(), 4, 2, "fast", keep=False, overrides=overrides)
-    lab = starting.up(request, components, print)
-    try:
+    with started(components, 4, 2, overrides) as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 def older_kubelet_is_late(cluster: Cluster) -> None:

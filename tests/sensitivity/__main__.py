@@ -26,8 +26,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.report.rundir import LATEST
 from tests.sensitivity.bugs import BadBug, Bug, load, some
 from tests.sensitivity.build import build, digest_of, recipe
-from tests.sensitivity.kept import TABLE, Keeper, read_caught
-from tests.sensitivity.running import CAUGHT, Tried, run_bug
+from tests.sensitivity.running import CAUGHT, TABLE, Keeper, Tried, read_caught, run_bug
 
 OUT = Path("reports/out/sensitivity")
 SLOTS = 2 * (os.cpu_count() or 1)

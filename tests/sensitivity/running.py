@@ -1,17 +1,20 @@
-"""Runs the scenario that must catch a bug, and says which claims fell."""
+"""Run the scenario that must catch a bug, and keep which claims fell as a table that can be continued."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.catalogue import scenarios_dir
+from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.report import rundir
 from nodeproof.report.digest import verdict_of
@@ -19,7 +22,8 @@ from tests.sensitivity.bugs import Bug
 from tests.sensitivity.build import with_bug
 
 RUN_TIMEOUT_S = 900.0
-CAUGHT = "caught"
+CAUGHT, TABLE = "caught", "table.json"
+DigestOf = Callable[[Bug], str]
 _LAST_LINES = 12
 
 
@@ -91,3 +95,59 @@ def _tried(bug: Bug, run: Path, took_s: float, output: str) -> Tried:
     stood = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "conforms") - fell
     codes = frozenset(str(row["code"]) for row in judged if row["code"])
     return Tried(bug, fell, stood, codes, took_s, output)
+
+
+class Keeper:
+    """The file of caught bugs, written as soon as one is caught.
+
+    It begins with the known `results`; `digest_of` names what a try of a bug is made of.
+    """
+
+    def __init__(self, path: Path, digest_of: DigestOf, results: Iterable[Tried]) -> None:
+        self._path = path
+        self._digest_of = digest_of
+        self._caught = list(results)
+        self._lock = threading.Lock()
+        self.write(self._caught)
+
+    def add(self, tried: Tried) -> None:
+        """Keep one more."""
+        with self._lock:
+            self._caught.append(tried)
+            self.write(self._caught)
+
+    def write(self, tried: Iterable[Tried]) -> None:
+        """Keep these, and nothing else."""
+        rundir.write_json(
+            self._path, [{"made_of": self._digest_of(result.bug), **_to_row(result)} for result in tried]
+        )
+
+
+def read_caught(path: Path, digest_of: DigestOf, bugs: Iterable[Bug]) -> Sequence[Tried]:
+    """Return a table's caught tries of these bugs that are made of the same; none without a table."""
+    if not path.exists():
+        return []
+    rows = {(row["bug"], row.get("made_of")): row for row in json.loads(path.read_text())}
+    pairs = ((bug, rows.get((bug.name, digest_of(bug)), {})) for bug in bugs)
+    return [_tried_of(bug, row) for bug, row in pairs if row.get("outcome") == CAUGHT]
+
+
+def _tried_of(bug: Bug, row: Mapping[str, Json]) -> Tried:
+    fell, stood, codes = (frozenset(row[part]) for part in ("fell", "stood", "codes"))
+    return Tried(bug, fell, stood, codes, row["took_s"], at_first=row["at_first"])
+
+
+def _to_row(tried: Tried) -> Mapping[str, Json]:
+    return {
+        "bug": tried.bug.name,
+        "of": tried.bug.of,
+        "falls": list(tried.bug.falls),
+        "may": list(tried.bug.may),
+        "fell": sorted(tried.fell),
+        "stood": sorted(tried.stood),
+        "codes": sorted(tried.codes),
+        "outcome": tried.outcome,
+        "at_first": tried.at_first,
+        "took_s": round(tried.took_s, 1),
+        "said": "" if tried.outcome == CAUGHT else tried.message,
+    }

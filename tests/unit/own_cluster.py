@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,12 @@ import yaml
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.session.options import Options, resolve
+from tests.small_server import Quiet, served
 from tests.unit.test_inventory import UID
 from tests.unit.test_marks import NAME
 
 
-class JsonHandler(BaseHTTPRequestHandler):
+class JsonHandler(Quiet):
     """A handler whose requests and answers are JSON."""
 
     protocol_version = "HTTP/1.1"
@@ -34,18 +33,11 @@ class JsonHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *_arguments: object) -> None:
-        """Keep the output of the test short."""
-
 
 @contextmanager
 def serving(handler: type[JsonHandler], folder: Path, faults: Sequence[str]) -> Iterator[None]:
     """Serve, and write `config` and `cluster.yaml`, which allows faults on one node, into a folder."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+    config: Json = {
         "users": [{"name": "u", "user": {"token": "t"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
@@ -55,14 +47,11 @@ def serving(handler: type[JsonHandler], folder: Path, faults: Sequence[str]) -> 
         "ssh": {"config": "config", "known_hosts": "config"},
         "nodes": {NAME: {"may": list(faults)}},
     }
-    (folder / "config").write_text(yaml.safe_dump(config))
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(inventory))
-    try:
+    with served(handler) as url:
+        config["clusters"] = [{"name": "c", "cluster": {"server": url}}]
+        (folder / "config").write_text(yaml.safe_dump(config))
+        (folder / "cluster.yaml").write_text(yaml.safe_dump(inventory))
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 def refuse_run(folder: Path, reason: str, **guard: Json) -> None:

@@ -40,10 +40,6 @@ class _Session(paramiko.ServerInterface):
         del kind, chanid
         return OPEN_SUCCEEDED
 
-    def check_channel_env_request(self, channel: paramiko.Channel, name: bytes, value: bytes) -> bool:
-        del channel, name, value
-        return False
-
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         threading.Thread(target=self._execute, args=(channel, command.decode()), daemon=True).start()
         return True
@@ -146,12 +142,8 @@ class Hosts:
     @contextlib.contextmanager
     def shell(self, known_hosts: str, *options: str) -> Iterator[OpenSsh]:
         """Yield the node by an ssh_config with options of its own."""
-        lines = [
-            "StrictHostKeyChecking no",
-            f"IdentityFile {self.folder / 'key'}",
-            "User admin",
-            "HostName 127.0.0.1",
-        ]
+        lines = ["StrictHostKeyChecking no", f"IdentityFile {self.folder / 'key'}", "User admin"]
+        lines += ["HostName 127.0.0.1"]
         text = f"Host jump\n  Port {self.jump.port}\nHost worker-7\n  Port {self.node.port}\n"
         text += "".join(f"  {option}\n" for option in options)
         text += "Host *\n" + "".join(f"  {line}\n" for line in lines)
@@ -172,10 +164,7 @@ def serving_hosts(folder: Path) -> Iterator[Hosts]:
     client_key = paramiko.ECDSAKey.generate()
     client_key.write_private_key_file(str(folder / "key"))
     (folder / "bin").mkdir()
-    environment = {
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "SSH_CONNECTION": CONNECTION,
-    }
+    environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SSH_CONNECTION": CONNECTION}
     with (
         ssh_server(paramiko.RSAKey.generate(2048), client_key, environment) as node,
         ssh_server(paramiko.ECDSAKey.generate(), client_key, environment) as jump,

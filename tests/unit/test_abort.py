@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.existing.abort import Abort, Command, Condition, Query, Url
+from nodeproof.existing.guards import Abort, Command, Condition, Query, Url
 from nodeproof.model.pattern import Json
 from nodeproof.safety.injector import AbortPoll, AbortWatch
 from tests.fakes import executable

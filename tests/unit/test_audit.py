@@ -239,8 +239,8 @@ def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
     cluster = audit.Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
     read = Evidence([], [], Tolerations(None))
     (subject,) = audit.of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
-    ((claim, verdict),) = subject.verdicts
-    assert (claim, verdict.code) == ("capacity.max-pods", "settings-unknown")
+    verdicts = dict(audit.judge_subject(subject, Story().history(), CATALOGUE))
+    assert verdicts["capacity.max-pods"].code == "settings-unknown"
 
 
 def renewing(story: Story, until_t: float, period_s: float = 2.04, since_t: float = 0.5) -> Story:

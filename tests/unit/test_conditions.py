@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeproof.existing.conditions import DAYS, Alerts, Hours, Matcher
+from nodeproof.existing.guards import DAYS, Alerts, Hours, Matcher
 from nodeproof.model.pattern import Json
 from tests.small_server import Page
 from tests.unit.own_cluster import refuse_run

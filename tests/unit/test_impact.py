@@ -9,7 +9,7 @@ from nodeproof.existing.impact import ENDS_PODS, Impact, State
 from nodeproof.faults import FAULTS
 from nodeproof.model.cluster import UNREACHABLE
 from nodeproof.model.pattern import Json
-from tests.unit.test_marks import INVENTORY, NAME, NOW, ROLE, UID, VALID, naming_control_plane, node
+from tests.unit.test_marks import INVENTORY, NAME, NOW, ROLE, VALID, naming_control_plane, node
 
 OWNED = [{"kind": "ReplicaSet", "name": "web", "controller": True}]
 READY: Json = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -38,7 +38,7 @@ def budget(allowed: int, selector: Json) -> Json:
 
 
 def state(*pods: Json, **fields: Json) -> State:
-    return State(UID, fields.pop("nodes", {NAME: member()}), pods, **fields)
+    return State(fields.pop("nodes", {NAME: member()}), pods, **fields)
 
 
 def forecast(of: State, fault: str = "partition") -> Impact:

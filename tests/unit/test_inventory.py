@@ -12,8 +12,7 @@ import jsonschema
 import pytest
 
 from nodeproof.existing import inventory
-from nodeproof.existing.abort import Abort, Command, Query, Url
-from nodeproof.existing.conditions import Alerts, Hours, Matcher
+from nodeproof.existing.guards import Abort, Alerts, Command, Hours, Matcher, Query, Url
 from nodeproof.existing.inventory import Inventory
 from nodeproof.existing.power import Fence, Libvirt, OwnCommand, Power
 from nodeproof.faults import FAULTS

@@ -99,6 +99,13 @@ def test_unreadable_mark_is_listed_and_removed(cluster: Cluster, call: Call) -> 
     assert cluster.node["metadata"]["annotations"] == {"other": "stays"}
 
 
+def test_node_of_another_cluster_is_not_marked(cluster: Cluster, call: Call, tmp_path: Path) -> None:
+    inventory = tmp_path / "cluster.yaml"
+    inventory.write_text(inventory.read_text().replace(UID, UID.replace("1", "2")))
+    assert "the inventory is about another cluster" in call(*MARK, NAME).refusal
+    assert cluster.node["metadata"]["annotations"] == {}
+
+
 def test_unmark_of_an_absent_node_is_a_problem(cluster: Cluster, call: Call) -> None:
     assert "no Node absent" in call(*UNMARK, "absent").refusal
 

@@ -15,8 +15,8 @@ from nodeproof.existing.inventory import Inventory, ListedNode
 from nodeproof.existing.power import LOCAL, OwnCommand, Power
 from nodeproof.faults.machine import PowerOff
 from nodeproof.faults.units import UnitDown
-from nodeproof.labs.kinds.existing import switch as switch_module
-from nodeproof.labs.kinds.existing.switch import PowerSwitch
+from nodeproof.labs.kinds.existing import machine as machine_module
+from nodeproof.labs.kinds.existing.machine import PowerSwitch
 from nodeproof.machines.machine import MachineError
 from nodeproof.model.pattern import Json
 from nodeproof.safety import deadman
@@ -169,7 +169,7 @@ def test_journal_of_the_switch_host_has_no_output_of_the_driver(
 def test_driver_that_ignores_its_end_is_killed_and_run_again(
     power_site: Site, hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switch_module, "TIMEOUT_S", {"on": 0.2})
+    monkeypatch.setattr(machine_module, "TIMEOUT_S", {"on": 0.2})
     hangs = (
         f"[ -e {tmp_path}/second ] || {{ touch {tmp_path}/second; trap '' TERM; sleep 600 & wait; wait; }}"
     )

@@ -11,8 +11,7 @@ import pytest
 from nodeproof import catalogue
 from nodeproof.catalogue import scenarios_dir
 from tests.sensitivity.bugs import BadBug, Bug, Edit, altered, chooser, load, some
-from tests.sensitivity.kept import TABLE, Keeper, read_caught
-from tests.sensitivity.running import CAUGHT, Tried
+from tests.sensitivity.running import CAUGHT, TABLE, Keeper, Tried, read_caught
 
 FILE = "k8s.io/kubernetes/pkg/a.go"
 SOURCE = """package a // of nobody

@@ -15,8 +15,7 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from tests.acceptance.alterations import SLACK_S, refused
-from tests.acceptance.altered import Cluster
+from tests.acceptance.altered import SLACK_S, Cluster, refused
 from tests.waiting import eventually, pause, throughout
 
 COMMAND_TIMEOUT_S = 60.0

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.alterations import combined
-from tests.acceptance.altered import Alteration, Cluster, check_fall, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_fall, combined, shipped, unaltered
 from tests.markers import falls
 from tests.vm import altering
 from tests.vm.conftest import Run

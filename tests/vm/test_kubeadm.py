@@ -33,7 +33,7 @@ from nodeproof.report import rundir
 from nodeproof.root import root_prefix
 from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import nodeproof, steps, the_run
-from tests.acceptance.test_own_cluster import FUTURE
+from tests.acceptance.stranger import FUTURE
 from tests.acceptance.test_run_on_a_cluster import (
     CLAIMS,
     LOSS_CLAIMS,

@@ -14,7 +14,6 @@ import time
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from nodeproof import catalogue
 from nodeproof.cluster.api import Api, ApiError
@@ -148,6 +147,11 @@ class Evidence:
                     source = f"{key} of {node['metadata']['name']}"
                     instances.setdefault(source, flags_of(list(_passed_on(arguments, component))))
         return instances
+
+    def flags_set(self, *components: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the flags of the components whose command line the API shows."""
+        instances = {component: self.flags(component).values() for component in components}
+        return {name: dict(ChainMap(*map(dict, flags))) for name, flags in instances.items() if flags}
 
 
 def read_evidence(
@@ -283,17 +287,15 @@ _FLAGS: Mapping[str, str] = {
 KIND, PROFILE = "existing", "documented"
 
 
-class Limits(Protocol):
-    """The limits of measuring; those of a profile."""
-
-    @property
-    def slack_limit_s(self) -> float: ...
-    @property
-    def negative_wait_s(self) -> float: ...
-
-
 def read_configuration(
-    api: Api, version: str, names: Sequence[str], where: str, limits: Limits, calibration: Calibration
+    api: Api,
+    version: str,
+    names: Sequence[str],
+    where: str,
+    calibration: Calibration,
+    *,
+    slack_limit_s: float,
+    negative_wait_s: float,
 ) -> Configuration:
     """Read the configuration that windows are computed from.
 
@@ -302,21 +304,22 @@ def read_configuration(
         version: Its version.
         names: The marked nodes; the kubelet of the first one represents all.
         where: The inventory, for messages.
-        limits: Limits of the slack and of waits for events that must not happen (s).
         calibration: Timing accuracy.
+        slack_limit_s: Limit of the slack (s).
+        negative_wait_s: Limit of waits for events that must not happen (s).
 
     Raises:
         ApiError: The API server refuses or does not answer.
         Problem: The API does not show a setting that windows need.
     """
-    nodes = api.get(WATCHED["nodes"])["items"]
-    evidence = read_evidence(api, nodes, (), read_tolerations(api), configz=False)
-    claims = catalogue.load()
-    reported = {
-        MANAGER: manager_settings(evidence, claims, version, where),
-        KUBELET: _kubelet(api, names[0], where),
-        API_SERVER: {"DefaultTolerationSeconds": _tolerations(evidence, where)},
-    }
+    nodes, tolerations = api.get(WATCHED["nodes"])["items"], read_tolerations(api)
+    evidence = read_evidence(api, nodes, (), tolerations, configz=False)
+    manager = manager_settings(evidence, catalogue.load(), version, where)
+    kubelet = _kubelet(api, names[0], where)
+    if tolerations.seconds is None:
+        step = "the user needs create on pods in the namespace default, for a dry run"
+        raise Problem(tolerations.reason, where, step)
+    tolerated = {"DefaultTolerationSeconds": tolerations.seconds}
     versions = {
         entry["metadata"]["name"]: str(entry["status"]["nodeInfo"]["kubeletVersion"]) for entry in nodes
     }
@@ -325,11 +328,11 @@ def read_configuration(
         kubernetes_version=version,
         lab=KIND,
         profile=PROFILE,
-        slack_limit_s=limits.slack_limit_s,
-        negative_wait_s=limits.negative_wait_s,
+        slack_limit_s=slack_limit_s,
+        negative_wait_s=negative_wait_s,
         calibration=calibration,
-        reported=reported,
-        flags_set=_flags_set(evidence),
+        reported={MANAGER: manager, KUBELET: kubelet, API_SERVER: tolerated},
+        flags_set=evidence.flags_set(API_SERVER, MANAGER),
         fields=read_fields(api, WATCHED),
         node_versions=others,
         kubelet_version=others.get(names[0], ""),
@@ -365,16 +368,3 @@ def _kubelet(api: Api, name: str, where: str) -> Mapping[str, Json]:
     except ApiError as error:
         step = "the user needs get on nodes/proxy"
         raise Problem(f"the settings of the kubelet of {name} are unknown: {error}", where, step) from error
-
-
-def _tolerations(evidence: Evidence, where: str) -> Mapping[str, float | None]:
-    if evidence.tolerations.seconds is None:
-        step = "the user needs create on pods in the namespace default, for a dry run"
-        raise Problem(evidence.tolerations.reason, where, step)
-    return evidence.tolerations.seconds
-
-
-def _flags_set(evidence: Evidence) -> Mapping[str, Mapping[str, str]]:
-    """Return the flags of the components whose command line the API shows."""
-    by_component = {component: evidence.flags(component) for component in (API_SERVER, MANAGER)}
-    return {name: dict(ChainMap(*map(dict, flags.values()))) for name, flags in by_component.items() if flags}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,15 @@ from kubernetes.config.kube_config import KubeConfigMerger
 from nodeproof import terminal
 from nodeproof.cluster.api import Api, ApiError, server_time_s
 from nodeproof.cluster.resources import WATCHED
-from nodeproof.existing import inventory, marks
+from nodeproof.existing import inventory
 from nodeproof.existing.inventory import Inventory
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-DEFAULT_KUBECONFIG = "~/.kube/config"
 REQUESTS_PER_S = 20.0
+Files = Mapping[str, Mapping[str, Json]]
+"""The content of kubeconfigs by path."""
+_MALFORMED = (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,13 @@ class Access:
     client: ApiClient
 
 
-def kubeconfig_paths(option: str) -> str:
-    """Return the kubeconfig files that kubectl would read, separated as in KUBECONFIG."""
-    return option or os.environ.get("KUBECONFIG", "") or DEFAULT_KUBECONFIG
+def local_user() -> str:
+    """Return who runs this process, and on which machine."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
 
 
 def load_kubeconfig(option: str, context: str) -> Access:
@@ -55,23 +62,23 @@ def load_kubeconfig(option: str, context: str) -> Access:
     Raises:
         Problem: No file or context exists, a file is malformed, or it gives no credentials.
     """
-    paths = kubeconfig_paths(option)
+    paths = option or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
     try:
         with _errors_logged() as errors:
-            files: Mapping[str, Mapping[str, Json]] = KubeConfigMerger(paths).config_files
+            files: Files = KubeConfigMerger(paths).config_files
             name = context or _current_context(files)
-            user = _user(files, name, paths)
-            path, credentials = _entry_of(files, user)
+            contexts, users = _entries(files, "context"), _entries(files, "user")
+            if name not in contexts:
+                choices = ", ".join(sorted(contexts)) or "none"
+                raise Problem(f"no context {name!r}", paths, f"choose one with --context: {choices}")
+            user = str(contexts[name][1].get("user", ""))
+            path, credentials = users.get(user, (Path(), {}))
+            if any(str(key).startswith("as") for key in credentials):
+                # The Kubernetes client would act as the user itself.
+                step = "use a context whose user has credentials of its own"
+                raise Problem(f"user {user} impersonates another one (as)", str(path), step)
             client = new_client_from_config(config_file=paths, context=name)
-    except (
-        ConfigException,
-        yaml.YAMLError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except _MALFORMED as error:
         message = " ".join(str(error).split())
         raise Problem(f"the kubeconfig cannot be used: {message}", paths, "try it with kubectl") from error
     if errors:
@@ -81,7 +88,7 @@ def load_kubeconfig(option: str, context: str) -> Access:
     return Access(name, str(client.configuration.host), user, client)
 
 
-def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
+def _current_context(files: Files) -> str:
     """Return the current context of the first file that has one; the Kubernetes client takes the last.
 
     Raises:
@@ -89,45 +96,23 @@ def _current_context(files: Mapping[str, Mapping[str, Json]]) -> str:
     """
     if not files:
         raise ConfigException("there is no such file")
-    name = next(
-        (content["current-context"] for content in files.values() if content.get("current-context")), ""
-    )
-    if not name:
+    name = next(filter(None, (content.get("current-context") for content in files.values())), None)
+    if name is None:
         raise ConfigException("it has no current-context; name one with --context")
     return str(name)
 
 
-def _user(files: Mapping[str, Mapping[str, Json]], context: str, paths: str) -> str:
-    """Return the user of a context, empty for none. Raises Problem if there is no such context."""
-    users: dict[str, str] = {}
-    for content in files.values():
-        for entry in content.get("contexts") or ():
-            users.setdefault(str(entry["name"]), str(entry["context"].get("user", "")))
-    if context not in users:
-        choices = ", ".join(sorted(users)) or "none"
-        raise Problem(f"no context {context!r}", paths, f"choose one with --context: {choices}")
-    return users[context]
+def _entries(files: Files, kind: str) -> Mapping[str, tuple[Path, Mapping[str, Json]]]:
+    """Return the contexts or users by name, each of the first file that has it, and that file."""
+    entries = [
+        (str(entry["name"]), (Path(path), entry.get(kind) or {}))
+        for path, content in files.items()
+        for entry in content.get(f"{kind}s") or ()
+    ]
+    return dict(reversed(entries))
 
 
-def _entry_of(files: Mapping[str, Mapping[str, Json]], user: str) -> tuple[Path, Mapping[str, Json]]:
-    """Return the first file that has a user, and the user's credentials there; empty for no user.
-
-    Raises:
-        Problem: The user acts as another one: the Kubernetes client would act as the user itself.
-    """
-    for path, content in files.items():
-        for entry in content.get("users") or ():
-            if entry["name"] != user:
-                continue
-            credentials: Mapping[str, Json] = entry["user"] or {}
-            if any(str(key).startswith("as") for key in credentials):
-                step = "use a context whose user has credentials of its own"
-                raise Problem(f"user {user} impersonates another one (as)", path, step)
-            return Path(path), credentials
-    return Path(), {}
-
-
-@contextmanager
+@contextlib.contextmanager
 def _errors_logged() -> Iterator[list[str]]:
     """Collect what the Kubernetes client logs as errors: it does not raise if an exec plugin fails."""
     errors: list[str] = []
@@ -239,7 +224,7 @@ def connected(
     with contextlib.closing(PacedApi(access, user_agent, per_s)) as api:
         try:
             uid = str(api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
-            if not marks.is_same_cluster(content, uid):
+            if uid != content.cluster.uid:
                 what = f"the inventory is about another cluster: this one has the UID {uid}"
                 raise Problem(what, f"{content.path}: cluster.uid", "choose the inventory's context or UID")
             yield ConnectedCluster(content, access, api)

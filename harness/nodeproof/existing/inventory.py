@@ -14,9 +14,8 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from nodeproof import catalogue
 from nodeproof.catalogue import Document, Place
-from nodeproof.existing import abort, conditions
-from nodeproof.existing.abort import Abort
-from nodeproof.existing.conditions import Alerts, Hours
+from nodeproof.existing import guards
+from nodeproof.existing.guards import Abort, Alerts, Hours
 from nodeproof.existing.power import DRIVERS, Power
 from nodeproof.faults.machine import PowerOff
 from nodeproof.hints import page
@@ -29,9 +28,9 @@ _NEXT_STEP = f"correct the inventory; see {page('docs/how-to/prepare-your-cluste
 _VARIABLE = "secret_env"
 """The key whose value is the name of a secret; the schema allows the name of a variable only."""
 _GUARDS: Mapping[str, Callable[[Json], Iterator[tuple[Place, str]]]] = {
-    "abort": abort.errors,
-    "alerts": conditions.alert_errors,
-    "hours": conditions.hours_errors,
+    "abort": guards.abort_errors,
+    "alerts": guards.alert_errors,
+    "hours": guards.hours_errors,
 }
 """Checks of the entries about guards, beyond the schema."""
 _KEY_MESSAGES = frozenset({"required", "enum"})
@@ -263,9 +262,9 @@ def _inventory(content: Json, path: Path) -> Inventory:
         Ssh(_resolved(ssh["config"], folder), _resolved(ssh["known_hosts"], folder)),
         AnsibleHosts(_resolved(hosts["ansible"], folder), hosts["group"]) if hosts else None,
         {name: _node(name, entry, drivers) for name, entry in content["nodes"].items()},
-        abort.parse(content.get("abort")),
-        conditions.parse_hours(content.get("hours")),
-        conditions.parse_alerts(content.get("alerts")),
+        guards.parse_abort(content.get("abort")),
+        guards.parse_hours(content.get("hours")),
+        guards.parse_alerts(content.get("alerts")),
         content.get("pods", {}).get("image", ""),
     )
 

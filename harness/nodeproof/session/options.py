@@ -250,7 +250,7 @@ def _unmarked(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Iterator[
     """Yield a line for each listed node that must not be harmed now."""
     content, now = cluster.inventory, datetime.now(UTC)
     for name in content.nodes:
-        reasons = list(harm_refusals(content, name, nodes, content.cluster.uid, now))
+        reasons = list(harm_refusals(content, name, nodes, now))
         if reasons:
             yield f"{name}: {'; '.join(reasons)}"
 

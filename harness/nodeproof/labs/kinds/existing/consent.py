@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nodeproof.existing import impact, marks, preview
+from nodeproof.existing import impact, marks
 from nodeproof.existing.connection import ConnectedCluster
 from nodeproof.existing.inspection import inspect_host, power_refusals
 from nodeproof.faults import Fault
@@ -87,7 +87,7 @@ class MarkedNodes:
         yield from inventory.abort_reasons()
         alone = replace(self.cluster, inventory=replace(inventory, nodes={name: listed}))
         machines = {name: inspect_host(OpenSsh(name, self.ssh))}
-        state = replace(preview.read_state(alone), machines=machines)
+        state = replace(impact.read_state(alone), machines=machines)
         if is_cut:
             yield from power_refusals(inventory, name, state.nodes, self.ssh)
         yield from impact.forecast(inventory, name, fault.name, state, now).refusals
@@ -108,11 +108,8 @@ def _check_kind(fault: Fault) -> None:
 def marked_nodes(cluster: ConnectedCluster, nodes: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the Nodes that may be harmed now, in the inventory's order."""
     inventory, now = cluster.inventory, datetime.now(UTC)
-    uid = inventory.cluster.uid
-    names = [
-        name for name in inventory.nodes if not any(marks.harm_refusals(inventory, name, nodes, uid, now))
-    ]
-    return {name: nodes[name] for name in names}
+    refusals = {name: list(marks.harm_refusals(inventory, name, nodes, now)) for name in inventory.nodes}
+    return {name: nodes[name] for name, reasons in refusals.items() if not reasons}
 
 
 def zone_of(node: Json) -> str:

@@ -1,18 +1,22 @@
-"""A node of somebody's own cluster: commands over ssh(1), and its kubelet as the API server reaches it."""
+"""A node of somebody's own cluster: commands over ssh(1), its kubelet by the API server, its power."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.published import kubelet_configz
 from nodeproof.cluster.resources import node
-from nodeproof.existing.power import Power
+from nodeproof.existing.inventory import Inventory
+from nodeproof.existing.power import TIMEOUT_S, Power, limited
 from nodeproof.faults.fault import COMMAND_TIMEOUT_S, answer_of, output_of, succeeds
+from nodeproof.faults.machine import PowerOff
 from nodeproof.labs.base.spec import KUBELET_PORT
 from nodeproof.machines.machine import (
     STATE_FOLDER,
@@ -24,6 +28,7 @@ from nodeproof.machines.machine import (
 )
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.problem import Problem
+from nodeproof.safety.deadman import Timer
 from nodeproof.waiting import wait_until
 
 Json = Any
@@ -60,16 +65,9 @@ class ClusterMachine:
 
     state_folder = STATE_FOLDER
 
-    def __init__(
-        self,
-        ssh: OpenSsh,
-        api: Api,
-        data_address: str,
-        power: Power | None = None,
-    ) -> None:
-        self.name, self._power = ssh.host, power
-        self.data_address = data_address
-        self._ssh, self._api = ssh, api
+    def __init__(self, ssh: OpenSsh, api: Api, data_address: str, power: Power | None = None) -> None:
+        self.name, self.data_address = ssh.host, data_address
+        self._ssh, self._api, self._power = ssh, api, power
 
     @property
     def control_plane_addresses(self) -> Sequence[str]:
@@ -217,3 +215,39 @@ def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"
+
+
+@dataclass(frozen=True)
+class PowerSwitch:
+    """The dead-man's switch of power cuts: timers on hosts of an inventory that keep their power.
+
+    `ssh` is the configuration that reaches the hosts.
+    """
+
+    inventory: Inventory
+    ssh: Path
+
+    def arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
+        """Arm or renew the switch of a power cut; a `ttl_s` of 0 disarms it. Raises MachineError.
+
+        A timer that cannot be disarmed restores the power once, and then deletes its input.
+        """
+        if fault["fault"] != PowerOff.name:
+            return
+        try:
+            self._arm(fault, ttl_s)
+        except MachineError:
+            if ttl_s > 0:
+                raise
+
+    def _arm(self, fault: Mapping[str, Json], ttl_s: float) -> None:
+        listed = self.inventory.nodes.get(fault["node"])
+        power = listed.power if listed else None
+        if power is None or not power.switch:
+            raise MachineError(f"{fault['node']}: {self.inventory.path} has no power driver with a switch")
+        timer = Timer(OpenSsh(power.switch, self.ssh), power.switch, str(fault["id"]))
+        if ttl_s <= 0:
+            timer.disarm()
+            return
+        command = power.command("on", fault["node"])
+        timer.arm_with_input(ttl_s, limited(command.argv, TIMEOUT_S["on"]), command.stdin)
