@@ -1,7 +1,15 @@
 """Disks of a machine that lost its power: their attachments and data, by the API and by the hypervisor."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import ATTACHER, OUT_OF_SERVICE, UNREACHABLE, Pod, Witness, Workload
+from nodeproof.scenario.kubernetes import (
+    ATTACHER,
+    OUT_OF_SERVICE,
+    UNREACHABLE,
+    Pod,
+    Witness,
+    Workload,
+    witness_fields,
+)
 from nodeproof.scenario.sources import VolumeCalls
 from nodeproof.scenario.types import Moment
 
@@ -25,7 +33,7 @@ def test_disk_of_dead_machine_stays_attached_until_out_of_service_taint(
     """A StatefulSet writes to one disk; a Deployment has the other, and replaces its pod at once."""
     node, other, storage = lab.target, lab.others[0], faults.volumes(2)
     volume, other_volume = storage.pvcs
-    fields = actions.witness_fields(Witness(pvc=volume, toleration_s=lab.toleration_s))
+    fields = witness_fields(Witness(pvc=volume, toleration_s=lab.toleration_s))
     stateful = actions.workload("StatefulSet", **actions.preferring(node), **fields)
     other_fields = {**actions.using_pvc(other_volume), "tolerations": fields["tolerations"]}
     deployment = actions.workload("Deployment", **actions.preferring(node), **other_fields)

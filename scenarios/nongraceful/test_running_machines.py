@@ -1,7 +1,7 @@
 """Disks detached from running machines: no controller checks whether an out-of-service node is off."""
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import ATTACHER, OUT_OF_SERVICE, UNREACHABLE, Pod, Witness
+from nodeproof.scenario.kubernetes import ATTACHER, OUT_OF_SERVICE, UNREACHABLE, Pod, Witness, witness_fields
 from nodeproof.scenario.sources import VolumeCalls
 
 NONE: dict[str, object] = {"$in": [[]]}
@@ -44,7 +44,7 @@ def test_running_machine_loses_its_disk_if_it_is_out_of_service(lab: Lab, claim:
     node, other, storage = lab.target, lab.others[0], faults.volumes()
     (pvc,) = storage.pvcs
     holders, power_state = probes.disk_holders(pvc), claim("out-of-service.power-state-not-checked")
-    fields = actions.witness_fields(Witness(pvc=pvc, toleration_s=lab.toleration_s))
+    fields = witness_fields(Witness(pvc=pvc, toleration_s=lab.toleration_s))
     pods = actions.workload("Deployment", **actions.preferring(node), **fields)
     out_of_service, replaced = node.taint(OUT_OF_SERVICE).added, pods.running_on(other)
 

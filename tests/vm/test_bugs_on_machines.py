@@ -1,4 +1,4 @@
-"""Kubelets of virtual machines that have a bug: the claims that the bug names deviate, possibly among others."""
+"""Kubelets of virtual machines that have a bug: the claims that it names deviate, maybe among others."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def shared_lab() -> Iterator[LabHandle]:
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_scenario_catches_a_kubelet_with_a_bug(
-    lab: LabHandle, run: Run, tmp_path: Path, bug: Bug
-) -> None:
+def test_scenario_catches_a_kubelet_with_a_bug(lab: LabHandle, run: Run, tmp_path: Path, bug: Bug) -> None:
     selection = ("-k", bug.select) if bug.select else ()
     with changed(Cluster(lab, tmp_path), ENVIRONMENT, f"$a{CHOOSES}={bug.name}"):
         ended = run(lab, unaltered, shipped(bug.scenario), *selection)
