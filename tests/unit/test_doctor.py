@@ -123,7 +123,7 @@ def has_no_libvirt_module(_tell: Tell, patch: pytest.MonkeyPatch) -> None:
         (refuses("ip"), LIBVIRT, "bridges and veth pairs: Operation", MISSING, "modprobe -a bridge veth"),
         (refuses("nft"), LIBVIRT, "connection tracking: Operation", MISSING, "nf_tables nf_conntrack"),
         (refuses("mount"), LIBVIRT, "file systems in memory: Operation", MISSING, "mount"),
-        (refuses("mount"), LIBVIRT, "overlays: Operation", MISSING, "modprobe overlay"),
+        (refuses("mount"), LIBVIRT, "overlays", MISSING, "modprobe overlay"),
         (refuses("ip"), LIBVIRT, "network cards for guests: Operation", MISSING, "modprobe tun"),
         (is_arm64, LIBVIRT, "this machine is aarch64", MISSING, "process lab"),
         (is_arm64, VAGRANT, "this machine is aarch64", MISSING, "process lab"),

@@ -546,10 +546,17 @@ def test_own_cluster_lacks_all_that_its_owner_does_not_allow(
     assert why_not_on_own_cluster(request, tmp_path, body, needed) == expected
 
 
-def test_pods_on_own_cluster_need_an_image(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    reason = "it runs pods: name their image in the inventory's key `pods`"
-    for body, expected in ((RUNS_POD, ("lab-lacks", reason)), (READS, None)):
-        assert why_not_on_own_cluster(request, tmp_path, body, runs_pods=False) == expected
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (RUNS_POD, ("lab-lacks", "it runs pods: name their image in the inventory's key `pods`")),
+        (READS, None),
+    ],
+)
+def test_pods_on_own_cluster_need_an_image(
+    request: pytest.FixtureRequest, tmp_path: Path, body: str, reason: tuple[str, str] | None
+) -> None:
+    assert why_not_on_own_cluster(request, tmp_path, body, runs_pods=False) == reason
 
 
 @needs(components=("control-plane",), control_planes=3)
