@@ -40,8 +40,9 @@ class Bug:
     """A bug, the component that has it, the scenario that must catch it, and the claims that must fall.
 
     `may` are claims that fall with them. A `machine` one only shows on virtual machines. A `slow` one is for
-    the night, and beside the lab of dozens of nodes that a `large` one has, few others are in time. If `upgrades_from` is a version, the lab starts with it,
-    without the bug, and the scenario upgrades it to the executables that have the bug.
+    the night, and beside the lab of dozens of nodes that a `large` one has, few others are in time. If
+    `upgrades_from` is a version, the lab starts with it, without the bug, and the scenario upgrades it to the
+    executables that have the bug.
     """
 
     name: str
