@@ -140,15 +140,19 @@ def options_of(config: pytest.Config) -> Options:
 
 
 def dry_run(options: Options, report: Callable[[str], None]) -> Options:
-    """Build the user's checkout, and try the user's settings on the executables of a lab that the run starts.
+    """Check the host, build the user's checkout, and try the user's settings on the executables of a lab.
 
     Raises:
-        Problem: The executables cannot be obtained, or one refuses a setting.
+        Problem: The host lacks what such a lab needs, the executables cannot be obtained, or one refuses a
+            setting.
     """
-    if not options.starts_lab or not options.overrides.texts:
+    if not options.starts_lab:
+        return options
+    kind, profile = KINDS[options.kind], profile_named(options.profile)
+    kind.check_host()
+    if not options.overrides.texts:
         return options
     components = options.obtain(report)
-    kind, profile = KINDS[options.kind], profile_named(options.profile)
     return replace(options, overrides=starting.dry_run(options.overrides, components, kind, profile))
 
 

@@ -427,6 +427,7 @@ def _spec(request: LabRequest, components: Components, report: Callable[[str], N
     others = obtain_others(request.overrides.node_versions, kind.kubelet_role, components, report)
     upgrade = obtain_upgrade(request.overrides.upgrade_to, report)
     entries = enumerate(request.node_entries)
+    kind.check_host()
     return LabSpec(
         lab=request.lab,
         owner_uid=os.getuid(),

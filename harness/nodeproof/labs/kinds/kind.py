@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nodeproof.artifacts.components import HOLLOW, Components
 from nodeproof.cluster.workloads import LAB_PODS, PodSettings
-from nodeproof.hints import BASE, Hint
+from nodeproof.hints import BASE, Hint, hint_for
 from nodeproof.labs.base.control_plane import DriverFactory
 from nodeproof.labs.base.nodes import NodeEnvironment, Nodes
 from nodeproof.labs.base.profiles import DOCUMENTED, FAST, FIXED_KUBELET, Profile, fixed_flags
@@ -25,6 +25,7 @@ from nodeproof.model.needs import MOST_IN_A_ZONE
 from nodeproof.model.overrides import COMPONENTS, KUBELET, NO_OVERRIDES, Overrides
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
+from nodeproof.root import check_tools
 
 if TYPE_CHECKING:
     from nodeproof.cluster.api import Api
@@ -183,6 +184,13 @@ class Kind:
     def kubelet_role(self) -> str:
         """The role of the executable that its nodes run."""
         return HOLLOW if self.is_hollow else KUBELET
+
+    def check_host(self) -> None:
+        """Check that the host has what only labs of this kind need. Raises Problem."""
+        next_step = f"{hint_for(self.host.hint)}, or see `nodeproof doctor`"
+        check_tools(self.host.tools, f"{self.name} lab", next_step)
+        for check in self.host.checks:
+            check()
 
     def check_nodes(self, count: int) -> None:
         """Check that a lab of this kind may have `count` nodes. Raises Problem."""

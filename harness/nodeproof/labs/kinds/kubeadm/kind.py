@@ -22,7 +22,6 @@ _OVERHEAD_MIB = 800
 
 def _boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the files of the guest's image, which is built if necessary. Raises Problem."""
-    libvirt.check_host()
     return libvirt.files_of(image.golden_image(components, report, kubeadm.obtain(components, report)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from nodeproof.artifacts import image
 from nodeproof.artifacts.components import Components
 from nodeproof.cache import make_folder
-from nodeproof.hints import MACHINES, hint_for
+from nodeproof.hints import MACHINES
 from nodeproof.labs.base.wire import LabStatus
 from nodeproof.labs.kinds.kind import NOTE, OK, Finding, HostNeeds, Image, Kind, Limits, Run, Trial
 from nodeproof.labs.kinds.libvirt import hypervisor, seed
@@ -17,7 +17,7 @@ from nodeproof.labs.kinds.libvirt.domain_xml import METADATA_NAMESPACE, parse_ow
 from nodeproof.labs.kinds.libvirt.guests import MAX_NODES, MEMORY_MIB, driver_options
 from nodeproof.labs.kinds.libvirt.nodes import GuestNodes
 from nodeproof.model.pattern import Json
-from nodeproof.root import become_root, check_tools
+from nodeproof.root import become_root
 
 _SNAPSHOT_GIB, _IMAGE_GIB = 0.5, 4
 OVERHEAD_MIB = 256
@@ -31,14 +31,7 @@ _SNAPSHOT_STEPS = {
 
 def boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the files of the golden image, which is built if necessary. Raises Problem."""
-    check_host()
     return files_of(image.golden_image(components, report))
-
-
-def check_host() -> None:
-    """Check that the host has the programs of a lab of virtual machines. Raises Problem."""
-    check_tools(hypervisor.TOOLS, "libvirt lab", f"{hint_for(MACHINES)}, or see `nodeproof doctor`")
-    hypervisor.binding()
 
 
 def files_of(golden: image.Image) -> Mapping[str, str]:

@@ -11,7 +11,6 @@ from nodeproof.hints import hint_for, repository_root
 from nodeproof.labs.kinds.libvirt import kind as libvirt
 from nodeproof.labs.kinds.vagrant.nodes import VagrantNodes
 from nodeproof.model.problem import Problem
-from nodeproof.root import check_tools
 
 TOOLS = ("dnsmasq", "iptables", "vagrant")
 """Programs that libvirt runs for Vagrant's plugin, besides those of every lab of virtual machines."""
@@ -27,8 +26,6 @@ def _vagrantfile() -> str:
 
 def _boot_files(components: Components, report: Callable[[str], None]) -> Mapping[str, str]:
     """Return the golden image's files and the folder of the Vagrantfile. Raises Problem."""
-    check_tools(TOOLS, "vagrant lab", f"{hint_for(hints.VAGRANT)}, or see `nodeproof doctor`")
-    _vagrantfile()
     return {**libvirt.boot_files(components, report), "vagrantfile": str(repository_root())}
 
 
