@@ -184,9 +184,9 @@ class LabSpec:
         return [path for folder in folders for path in unfinished(folder)]
 
     def give_to_owner(self, paths: Iterable[Path]) -> None:
-        """Give files of root's to the lab's owner; skip one that is gone."""
+        """Give files of root's to the lab's owner; skip one that is gone. Raises OSError."""
         for path in paths:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 os.chown(path, self.owner_uid, self.owner_gid, follow_symlinks=False)
 
     def binary(self, role: str) -> str:
