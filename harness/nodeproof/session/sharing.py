@@ -22,7 +22,7 @@ from nodeproof.cache import Detail
 from nodeproof.capacity import pressure
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import InUse, LabHandle
-from nodeproof.locks import is_held, lock, locked
+from nodeproof.locks import is_held, lock, locked, try_lock
 from nodeproof.model.plan import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import wait_until
@@ -34,7 +34,9 @@ _SHARED_NAME, _SHARED_LOCK = "shared", "shared.lock"
 _LATENCY = ".latency"
 """Ends the name of the file, in the run's folder of labs, with the watch latency of a shared lab."""
 _STARTUP_LOCK, _UP = "starting.lock", "up-"
-_UP_TIMEOUT_S, _UP_PERIOD_S = 240.0, 0.1
+_LOCK_TIMEOUT_S, _LOCK_PERIOD_S = 1800.0, 0.1
+"""Longer than a lab start that first builds images and components."""
+_UP_TIMEOUT_S = 240.0
 """Longer than all lab starts of a run that build images and components."""
 _IDLE_S = 5.0
 """If no lab starts for this long, no other worker will start one: it may have died."""
@@ -160,7 +162,7 @@ class StartupLock:
         self.has_waited, self._busy_t = True, time.monotonic()
         self.labs.mkdir(parents=True, exist_ok=True)
         (self.labs / f"{_UP}{uuid.uuid4().hex}").touch()
-        if not wait_until(self._may_begin, self.timeout_s, _UP_PERIOD_S):
+        if not wait_until(self._may_begin, self.timeout_s, _LOCK_PERIOD_S):
             report(f"labs of other workers are not up after {self.timeout_s:g} s: starting without them")
 
     def _may_begin(self) -> bool:
@@ -180,10 +182,13 @@ def remove_locks(labs: Path) -> None:
 
 
 @contextmanager
-def _held(lock: Path) -> Iterator[None]:
-    """Hold a lock of the run while this worker starts or attaches to a lab."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock):
+def _held(path: Path) -> Iterator[None]:
+    """Hold a lock of the run while this worker starts or attaches to a lab. Raises Problem."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600)) as file:
+        if not wait_until(lambda: try_lock(file), _LOCK_TIMEOUT_S, _LOCK_PERIOD_S):
+            message = f"another worker is still starting a lab after {_LOCK_TIMEOUT_S:g} s"
+            raise Problem(message, str(path), "see the lab's logs in the run folder, then run again")
         yield
 
 
