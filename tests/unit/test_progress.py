@@ -280,6 +280,7 @@ def test_events_arrive_in_order_as_json(tmp_path: Path) -> None:
     notifier.send_fault("injected", fault)
     notifier.send_fault("unhealed", fault)
     notifier.close()
+    notifier.send_fault("healed", fault)
     events = [json.loads(line) for line in path.read_text().splitlines()]
     assert [event["event"] for event in events] == ["begin", "inject", "heal"]
     assert {event["run"] for event in events} == {"night-1"}

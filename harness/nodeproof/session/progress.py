@@ -392,10 +392,12 @@ class Notifier:
         self._sender = ThreadPoolExecutor(1)
 
     def send(self, event: str, **facts: Json) -> None:
-        """Send an event soon, and return at once."""
+        """Send an event soon, and return at once; nothing is sent after the end of the run."""
         if self._argv:
             at = datetime.now(UTC).isoformat()
-            self._sender.submit(self._run_command, {"event": event, "at": at, "run": self._run, **facts})
+            # A fault may be healed later still, and its healing must not depend on this.
+            with contextlib.suppress(RuntimeError):
+                self._sender.submit(self._run_command, {"event": event, "at": at, "run": self._run, **facts})
 
     def send_fault(self, step: str, fault: Fault) -> None:
         """Send that a fault was `injected`, `healed`, or is `unhealed`: no probe proves its healing."""
