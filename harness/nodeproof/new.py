@@ -71,8 +71,9 @@ def _has_claims(folder: Path) -> bool:
         Problem: There are settings without claims, which a new `pytest.ini` would hide.
         OSError, UnicodeError: They cannot be read.
     """
-    sections = dict.fromkeys(("pytest.toml", ".pytest.toml", ".pytest.ini", _INI, "tox.ini"), "[pytest]")
-    sections |= {"pyproject.toml": "[tool.pytest", "setup.cfg": "[tool:pytest]"}
+    # In the order of pytest, which reads the first of them only.
+    sections = dict.fromkeys(("pytest.toml", ".pytest.toml", _INI, ".pytest.ini"), "[pytest]")
+    sections |= {"pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
     for name, section in sections.items():
         path = folder / name
         if path.is_file() and section in (text := path.read_text(encoding="utf-8")):

@@ -123,6 +123,13 @@ def test_settings_of_pytest_are_not_hidden(name: str, text: str, tmp_path: Path,
     assert "pytest.ini" not in [path.name for path in new.write("scenario", NAME, tmp_path)]
 
 
+def test_settings_that_pytest_reads_decide(tmp_path: Path, call: Call) -> None:
+    """Pytest ignores the second of these files."""
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-q'\n")
+    (tmp_path / "tox.ini").write_text("[pytest]\nnodeproof_claims = claims\n")
+    assert "pyproject.toml" in call("new", "scenario", NAME, "--folder", str(tmp_path)).refusal
+
+
 def test_unreadable_settings_are_reported(tmp_path: Path, call: Call) -> None:
     (tmp_path / "pytest.ini").write_bytes(b"\xff")
     refusal = call("new", "scenario", NAME, "--folder", str(tmp_path)).refusal
