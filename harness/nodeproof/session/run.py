@@ -134,7 +134,7 @@ SESSION = pytest.StashKey[Session]()
 
 
 def session_of(config: pytest.Config) -> Session:
-    """Return this process's session, which `hooks.begin` created."""
+    """Return this process's session, which `scenario_run.begin` created."""
     return config.stash[SESSION]
 
 

@@ -154,7 +154,9 @@ def card_xml(described: str, card: str, link: str) -> str:
     Raises ValueError if the machine has no such card.
     """
     machine = Tree.fromstring(described)  # noqa: S314  libvirt's words
-    (interface,) = machine.findall(f".//interface/mac[@address='{card}']/..")
+    interface = machine.find(f".//interface/mac[@address='{card}']/..")
+    if interface is None:
+        raise ValueError(f"the machine has no network card with the address {card}")
     for former in interface.findall("link"):
         interface.remove(former)
     Tree.SubElement(interface, "link", state=link)
