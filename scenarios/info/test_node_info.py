@@ -10,7 +10,13 @@ NODES, LEASES = "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-n
 IN_LEASES = "kube-node-lease"
 WRONG = "nodeproof-was-here"
 GATHERED = (
-    "kernelVersion osImage operatingSystem architecture systemUUID kubeletVersion containerRuntimeVersion"
+    "kernelVersion",
+    "osImage",
+    "operatingSystem",
+    "architecture",
+    "systemUUID",
+    "kubeletVersion",
+    "containerRuntimeVersion",
 )
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 """Those that the kubelet reports."""
@@ -53,7 +59,7 @@ def expect_correction(lab: Lab, claim: Expectations, path: str) -> None:
 def gathered(pattern: Any) -> dict[str, Any]:
     """Return a pattern of a Node each of whose facts about its machine matches a pattern."""
     labels = dict.fromkeys(("kubernetes.io/os", "kubernetes.io/arch"), pattern)
-    return {"metadata": {"labels": labels}, "status": {"nodeInfo": dict.fromkeys(GATHERED.split(), pattern)}}
+    return {"metadata": {"labels": labels}, "status": {"nodeInfo": dict.fromkeys(GATHERED, pattern)}}
 
 
 def expect_added(resource: str, lab: Lab, claim: Expectations, path: str, after: Moment) -> None:

@@ -15,7 +15,7 @@ def expect_detection_and_recovery(lab: Lab, claim: Expectations, fault: Fault) -
             claim("monitoring.detection-time").expect_later(node.detection)
             tainted.expect(unreachable, within=windows.taint_pass(), after=node.unknown)
         lab.wait_until_ready(node, silence)
-        no_schedule, no_execute = (moments.untainted(node, f"No{verb}") for verb in ("Schedule", "Execute"))
+        no_schedule, no_execute = moments.untainted(node, "NoSchedule"), moments.untainted(node, "NoExecute")
         untainted.expect(no_schedule, within=2, after=node.ready)
         untainted.expect(no_execute, within=windows.monitor_pass(), after=node.ready)
 

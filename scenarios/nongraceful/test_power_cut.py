@@ -29,7 +29,8 @@ def test_pods_of_dead_node_stay_until_out_of_service_taint(lab: Lab, claim: Expe
     node, other, ordinal = pods.node, pods.other, pods.stuck_ordinals[0]
     evicted = {"namespace": pods.evicted.namespace, "name": pods.evicted.name}
     removals = audit(verb="delete", resource="pods", user=POD_COLLECTOR, **evicted)
-    no_schedule, no_execute = (node.taint(OUT_OF_SERVICE, f"No{verb}") for verb in ("Schedule", "Execute"))
+    no_schedule = node.taint(OUT_OF_SERVICE, "NoSchedule")
+    no_execute = node.taint(OUT_OF_SERVICE, "NoExecute")
 
     with lab.record(status_of=ordinal):
         make_workloads(lab, pods)
@@ -122,7 +123,7 @@ def pods_on(lab: Lab, node: Node, other: Node) -> Pods:
 
 
 def make_workloads(lab: Lab, pods: Pods) -> None:
-    """Make each actions.workload, and wait for its pods on the node."""
+    """Make each workload, and wait for its pods on the node."""
     lab.start(pods.daemons, on=pods.node, within_s=STARTS_S)
     lab.start(pods.stateful, on=pods.node, within_s=STARTS_S)
     lab.start(pods.stuck_stateful, on=pods.other, within_s=STARTS_S)
@@ -238,7 +239,7 @@ def expect_taints_to_stay(lab: Lab, claim: Expectations, node: Node) -> Pod:
 def counters_of_the_collector(lab: Lab, pod: Pod) -> Sequence[Observation]:
     """Observe how many pods of the namespace it tried to remove, and how often that failed."""
     labels = {"namespace": pod.namespace, "reason": "out-of-service"}
-    names = (f"pod_gc_collector_force_delete_pod{what}_total" for what in ("s", "_errors"))
+    names = ("pod_gc_collector_force_delete_pods_total", "pod_gc_collector_force_delete_pod_errors_total")
     return [lab.observe(probes.metric(MANAGER, name, **labels)) for name in names]
 
 

@@ -38,7 +38,8 @@ def test_node_gets_a_noschedule_taint_for_each_bad_condition(lab: Lab, claim: Ex
         lab.wait_for(bad.never_after(good, clear))
         one_by_one = lab.observe(probes.node_field(node, "spec.taints")).completed
         for key in PROBLEMS.values():
-            no_schedule, no_execute = (node.taint(key, f"No{verb}").added for verb in ("Schedule", "Execute"))
+            no_schedule = node.taint(key, "NoSchedule").added
+            no_execute = node.taint(key, "NoExecute").added
             once = checks.counted(no_schedule, 1, 1, after=moments.recording_began(), until=one_by_one)
             by_condition.expect_later(once)
             # A Node that does not exist cannot have a taint.
