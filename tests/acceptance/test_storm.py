@@ -13,7 +13,7 @@ from tests.acceptance.command import nodeproof
 from tests.sensitivity.bugs import Bug, load
 from tests.sensitivity.build import build, with_bug
 
-BUG = "tainted-node-has-half-the-grace-period"
+BUG = "node-with-user-taint-gets-half-the-grace-period"
 SEED, MINUTES = 2591, 3
 """Two nodes lose their machine and get a taint of users within the first minute."""
 
