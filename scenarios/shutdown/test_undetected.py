@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes
-from nodeproof.scenario.kubernetes import Node, Pod, Witness
+from nodeproof.scenario.kubernetes import Node, Pod, Witness, shutdown_periods
 from nodeproof.scenario.types import Expectation, Injection
 
 LOGIN = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
@@ -15,7 +15,7 @@ QUIET_S = 20
 DROP_INS = "/etc/systemd/logind.conf.d"
 DROP_IN, LATER_DROP_IN = f"{DROP_INS}/99-kubelet.conf", f"{DROP_INS}/nodeproof.conf"
 """The last drop-in that sets a value counts: the second one is the image's own, of 120 s."""
-LOGIND_S, RAISED_S, TOO_LONG_S = 120, 180, 240
+LOGIND_S, RAISED_S, CRITICAL_S, TOO_LONG_S = 120, 180, 60, 240
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="70")
@@ -47,7 +47,7 @@ def test_kubelet_raises_logind_delay_unless_later_drop_in_lowers_it(lab: Lab, cl
         lab.require_lab(delay_us < RAISED_S * 10**6, otherwise=raised, next_step="restart logind")
         with (
             lab.inject(faults.replace_file(node, LATER_DROP_IN, "[Login]\n")),
-            lab.inject(faults.kubelet_settings(node, shutdownGracePeriod=f"{RAISED_S}s")),
+            lab.inject(faults.kubelet_settings(node, **shutdown_periods(RAISED_S, CRITICAL_S))),
         ):
             start_witness(lab)
             expect_delay(lab, override, delay_s=RAISED_S, period_s=RAISED_S, locks=LOCKED)

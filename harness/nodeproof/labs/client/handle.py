@@ -40,7 +40,8 @@ from nodeproof.waiting import retry_on, wait_until_empty
 MANAGER = "https://127.0.0.1:10257"
 SCHEDULER = "https://127.0.0.1:10259"
 CLOUD_MANAGER = "https://127.0.0.1:10258"
-_OFFSET_TIMEOUT_S = 60.0
+_OFFSET_TIMEOUT_S = 10.0
+_CLOCKS_TIMEOUT_S = 60.0
 """An emulated machine that has just booted on a busy host takes over 10 s to log in."""
 _READINGS = 3
 _KUBELET_LINE = f"""
@@ -404,9 +405,14 @@ class LabHandle:
 
     def read_clock_offsets_s(self) -> dict[str, float]:
         """Return how far each node's clock is ahead of the harness's (s)."""
+
+        def offset_s(name: str) -> float:
+            reading = retry_on(lambda: self.read_clock(name), MachineError, timeout_s=_CLOCKS_TIMEOUT_S)
+            return reading.offset_s
+
+        names = self._nodes_to_query()
         with ThreadPoolExecutor(4) as pool:
-            readings = pool.map(self.read_clock, self._nodes_to_query())
-            return {reading.node: reading.offset_s for reading in readings}
+            return dict(zip(names, pool.map(offset_s, names), strict=True))
 
     def _nodes_to_query(self) -> list[str]:
         """Return the usable nodes, or all if none is usable."""
