@@ -267,7 +267,7 @@ OTHER, NO_ADDRESS = "nodeproof-was-here", "198.51.100.1"
 ROOM = {"cpu": "7", "memory": "6Gi", "pods": "17"}
 UPDATES_S = 6.0
 """Longer than a kubelet needs in `fast` to correct a foreign write, if it may."""
-SOCKET, NOBODYS = "/run/containerd/containerd.sock", "/run/nobodys.sock"
+SOCKET, NOBODYS = "/run/containerd/containerd.sock", "/run/unused.sock"
 
 
 def nobody_hears_of_the_runtime(cluster: Cluster) -> None:
