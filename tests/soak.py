@@ -30,7 +30,7 @@ from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from nodeproof.report import rundir
 from tests import leftovers
 from tests.acceptance.command import TOP, labs_of, nodeproof, the_run
-from tests.acceptance.conftest import SMALL
+from tests.acceptance.conftest import SMALL_SCENARIO
 from tests.contract.kinds import FAULTS
 from tests.contract.victim import HOLD
 from tests.lab_snapshot import snapshot
@@ -224,7 +224,7 @@ def _kill_in_a_run(ground: Ground, part: str, dice: random.Random) -> str:
     tables = leftovers.host_tables()
     others = [folder / f"test_{number}.py" for number in range(1, scenarios)]
     for other in others:
-        other.write_text(SMALL)
+        other.write_text(SMALL_SCENARIO)
     argv = _run(Ground(ground.kind, folder), "-n", str(count), *options, *map(str, others))
     child = proc.start(argv, log=folder / "log", cwd=folder)
     run = eventually(lambda: the_run(folder), END_TIMEOUT_S)
@@ -288,7 +288,7 @@ def _workers(controller: int, count: int) -> list[int]:
 
 def _run(ground: Ground, *options: str) -> list[str]:
     scenario = ground.folder / "test_small.py"
-    scenario.write_text(SMALL)
+    scenario.write_text(SMALL_SCENARIO)
     return [sys.executable, "-m", "nodeproof.cli", "run", "--no-site", *options, str(scenario)]
 
 

@@ -1,4 +1,4 @@
-"""An audit of a lab as somebody's own cluster: with its own user and only the rights of its role."""
+"""An audit of a lab as a user's own cluster: with its own user and only the rights of its role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodeproof.audit import CLAIMS, TOLERATIONS
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import CompletedCommand, check_refused, nodeproof
-from tests.acceptance.stranger import account, with_user
+from tests.acceptance.own_cluster import account, with_user
 from tests.waiting import eventually
 
 NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
@@ -31,12 +31,12 @@ Audit = Callable[..., CompletedCommand]
 
 @pytest.fixture(scope="module")
 def kubeconfig(
-    served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
+    served: Path, shared_whole_lab: LabHandle, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Write a kubeconfig of a user who has the rights that `--rbac` prints, and no other."""
     folder = tmp_path_factory.mktemp("audit")
     role = yaml.safe_load(nodeproof("audit", "--rbac", "--allow-nodes-proxy", cwd=folder).stdout)
-    with account(served, altered_whole, folder, role) as kubeconfig:
+    with account(served, shared_whole_lab, folder, role) as kubeconfig:
         yield kubeconfig
 
 

@@ -13,7 +13,7 @@ from nodeproof.labs.client import registry, starting
 from nodeproof.model.problem import Problem
 from nodeproof.root import root_prefix
 from tests.acceptance.command import TOP, check_refused, nodeproof
-from tests.acceptance.conftest import SMALL
+from tests.acceptance.conftest import SMALL_SCENARIO
 
 SCENARIO = str(TOP / "scenarios" / "monitoring")
 
@@ -51,7 +51,7 @@ def test_unavailable_version_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_misspelt_need_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     """Otherwise it would be skipped forever, and nobody would notice."""
-    (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
+    (tmp_path / "test_small.py").write_text(SMALL_SCENARIO.replace("faulted=1", 'features=("sytemd",)'))
     process = nodeproof("run", "test_small.py", cwd=tmp_path)
     scenario = "test_small.py::test_partitioned_node_is_noticed"
     check_refused(process, "unknown feature 'sytemd'", scenario, "systemd")

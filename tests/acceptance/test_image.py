@@ -16,7 +16,7 @@ import yaml
 from nodeproof import proc
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import TOP, nodeproof, the_run
-from tests.acceptance.stranger import FUTURE, OwnCluster, account, owned_by_a_stranger
+from tests.acceptance.own_cluster import FUTURE, OwnCluster, account, with_timers_and_flags
 from tests.acceptance.test_run_on_a_cluster import STOPPED, check_judged_and_healed, listed
 from tests.documented import commands
 
@@ -146,7 +146,7 @@ def test_image_runs_on_a_cluster_as_a_user_without_root(
     volumes.append(f"{socket}:{socket}")
     names = sorted(whole_lab.fleet.node_names())[:2]
     with (
-        owned_by_a_stranger(whole_lab),
+        with_timers_and_flags(whole_lab),
         account(served, whole_lab, cluster, ADMINISTRATOR) as kubeconfig,
         listed(OwnCluster(whole_lab, cluster, kubeconfig)) as own,
     ):

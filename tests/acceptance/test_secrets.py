@@ -13,7 +13,7 @@ import pytest
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.altered import named
+from tests.acceptance.altered import lab_option
 from tests.acceptance.command import nodeproof
 from tests.unit.planted_secrets import STATIC, find_secrets
 from tests.waiting import eventually
@@ -72,7 +72,7 @@ COMMAND_TIMEOUT_S = 15.0
 
 
 def test_run_leaves_no_secret_in_any_file(
-    lab: LabHandle, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, small_scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.prepare()
     planted = {"token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
@@ -92,7 +92,15 @@ def test_run_leaves_no_secret_in_any_file(
         # A shard, as `merge` accepts nothing else.
         options = ("--shard=1/1", *own)
         process = nodeproof(
-            "run", "--lab", named(lab), "--run", str(run), *options, small, str(scenario), cwd=tmp_path
+            "run",
+            "--lab",
+            lab_option(lab),
+            "--run",
+            str(run),
+            *options,
+            small_scenario,
+            str(scenario),
+            cwd=tmp_path,
         )
     (out / "terminal").write_text(process.stdout + process.stderr)
     for name, *arguments in OF_A_RUN:

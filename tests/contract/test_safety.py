@@ -38,7 +38,7 @@ from nodeproof.safety.injector import RENEW_PERIOD_S, TTL_S
 from nodeproof.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
 from tests.acceptance.command import TOP, nodeproof, start, steps
-from tests.acceptance.conftest import SMALL
+from tests.acceptance.conftest import SMALL_SCENARIO
 from tests.contract.kinds import FAULTS, KINDS
 from tests.contract.silence import end_silence, fall_silent, silence
 from tests.contract.victim import DIED, HOLD
@@ -128,7 +128,7 @@ def killed_holder(lab: LabHandle, clean: Left, cut: Fault, tmp_path: Path) -> Fa
 def killed_run(lab: LabHandle, clean: Left, tmp_path: Path) -> float:
     """Kill a whole pytest during a partition; return the time (s, monotonic)."""
     scenario, run = tmp_path / "test_small.py", tmp_path / "killed"
-    scenario.write_text(SMALL)
+    scenario.write_text(SMALL_SCENARIO)
     arguments = ("--no-site", "--lab", lab.name, "--run", str(run), str(scenario))
     child = start("run", *arguments, cwd=tmp_path, log=tmp_path / "log")
     try:
@@ -186,7 +186,7 @@ def test_full_log_memory_is_reported_and_costs_no_verdict(
     lab: LabHandle, clean: Left, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_small.py"
-    scenario.write_text(SMALL)
+    scenario.write_text(SMALL_SCENARIO)
     run = tmp_path / "run"
     process = nodeproof("run", "--no-site", "--lab", lab.name, "--run", str(run), str(scenario), cwd=tmp_path)
     assert process.status == 0, process

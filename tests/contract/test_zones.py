@@ -46,7 +46,7 @@ from nodeproof.scenario import (
 )
 from nodeproof.scenario.lab import Lab
 from tests.acceptance.command import nodeproof, the_run
-from tests.acceptance.conftest import SMALL
+from tests.acceptance.conftest import SMALL_SCENARIO
 from tests.contract.kinds import FAULTS
 from tests.waiting import eventually
 
@@ -216,12 +216,14 @@ def test_node_joins_the_zone_of_its_worker(ours: LabHandle, theirs: LabHandle, t
     theirs.tidy()
 
 
-ALONE = SMALL.replace("@needs(nodes=2, faulted=1)", '@needs(nodes=2, faulted=1, isolation="cluster")')
+ALONE = SMALL_SCENARIO.replace(
+    "@needs(nodes=2, faulted=1)", '@needs(nodes=2, faulted=1, isolation="cluster")'
+)
 
 
 @pytest.mark.alone
 def test_workers_lease_zones_of_a_running_lab(zoned: LabHandle, tmp_path: Path) -> None:
-    for name, scenario in (("one", SMALL), ("two", SMALL), ("alone", ALONE)):
+    for name, scenario in (("one", SMALL_SCENARIO), ("two", SMALL_SCENARIO), ("alone", ALONE)):
         (tmp_path / f"test_{name}.py").write_text(scenario)
     process = nodeproof("run", "--no-site", "--lab", zoned.name, "-n", "2", str(tmp_path), cwd=tmp_path)
 
@@ -257,7 +259,7 @@ def test_invalid_zone_options_are_refused(
 
 @pytest.mark.alone
 def test_zone_in_use_is_refused(zoned: LabHandle, ours: LabHandle, tmp_path: Path) -> None:
-    (tmp_path / "test_small.py").write_text(SMALL)
+    (tmp_path / "test_small.py").write_text(SMALL_SCENARIO)
     named = f"{zoned.name}/{ours.zone}"
     process = nodeproof("run", "--no-site", "--lab", named, str(tmp_path), cwd=tmp_path)
     assert process.status == 2

@@ -21,7 +21,7 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.pattern import Json
 from nodeproof.safety import deadman
 from nodeproof.safety.deadman import Timer
-from tests.acceptance.stranger import SYSTEMCTL, SYSTEMD_RUN, UNITS
+from tests.acceptance.own_cluster import SYSTEMCTL, SYSTEMD_RUN, UNITS
 from tests.unit.ssh_server import Hosts
 from tests.unit.test_impact import member
 from tests.unit.test_marks import INVENTORY, NAME
