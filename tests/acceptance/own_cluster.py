@@ -32,7 +32,7 @@ socket.send_fds(socket.socket(fileno=1), [bytes(1)], [connection.fileno()])
 
 @dataclass(frozen=True)
 class OwnCluster:
-    """A lab that is reached by the inventory and the SSH files of a folder, where commands run."""
+    """A lab reached by the inventory and the SSH files of a folder; commands run in this folder."""
 
     lab: LabHandle
     folder: Path

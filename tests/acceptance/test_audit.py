@@ -18,14 +18,14 @@ from tests.acceptance.own_cluster import account, with_user
 from tests.waiting import eventually
 
 NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
-ABOUT_PROBLEMS = {
+WITHOUT_SUBJECT = {
     "cidr.unique",
     "conditions.pressure-unknown-when-unreachable",
     "cordon.taint",
     "monitoring.unknown-reason",
     "taints.noschedule-by-condition",
 }
-"""Claims for which an unaltered lab has no node in the state that they are about."""
+"""Claims about node states that an unaltered lab does not have."""
 Audit = Callable[..., CompletedCommand]
 
 
@@ -55,7 +55,7 @@ def test_unaltered_lab_conforms_and_nothing_is_written(
     assert all(word in first_line for word in ("context ", "server https://127.0.0.1:", "user "))
     content = json.loads(process.stdout)
     labels = {row["claim"]: row["code"] or row["verdict"] for row in content["verdicts"]}
-    expected = dict.fromkeys(set(CLAIMS) - ABOUT_PROBLEMS, "conforms") | {TOLERATIONS: "settings-unknown"}
+    expected = dict.fromkeys(set(CLAIMS) - WITHOUT_SUBJECT, "conforms") | {TOLERATIONS: "settings-unknown"}
     assert labels == expected
     settings = {entry["name"]: entry["value"] for entry in content["settings"]}
     assert settings["nodeLeaseDurationSeconds"] == "8"
@@ -78,7 +78,7 @@ def writes_by(lab: LabHandle, account: str) -> list[str]:
 
 @contextmanager
 def with_phase(lab: LabHandle, name: str) -> Iterator[None]:
-    """Set the phase of a Node, which its kubelet leaves alone."""
+    """Set the phase of a Node, which its kubelet does not overwrite."""
     status = f"{node(name)}/status"
     lab.cluster.api.patch(status, {"status": {"phase": "Running"}})
     try:
@@ -103,7 +103,7 @@ def test_only_the_altered_node_deviates(whole_lab: LabHandle, audit: Audit) -> N
         ("unknown", "", ("refuses", "audit --rbac")),
     ],
 )
-def test_server_that_does_not_let_it_in_gives_one_line(
+def test_unreachable_or_refusing_server_gives_one_line(
     served: Path, tmp_path: Path, token: str, server: str, words: tuple[str, ...]
 ) -> None:
     config = with_user(served, tmp_path / "config", {"token": token}, server)

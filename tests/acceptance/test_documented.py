@@ -1,4 +1,4 @@
-"""Commands of README and docs about a lab: they work as shown, the tutorial in order with its exit codes."""
+"""Commands of README and docs about a lab work as shown; those of the tutorial in order, with exit codes."""
 
 from __future__ import annotations
 

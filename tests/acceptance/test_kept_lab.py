@@ -1,4 +1,4 @@
-"""A long-running lab: a run leaves it unchanged and does not use nodes that are out of service."""
+"""A long-running lab: a run does not change it and leaves out cordoned and tainted nodes."""
 
 from __future__ import annotations
 
