@@ -11,7 +11,7 @@ from nodeproof.report import rundir
 from nodeproof.session.storm import guesses, read_deviation, schedule_file
 from tests.acceptance.command import nodeproof
 from tests.sensitivity.bugs import Bug, load
-from tests.sensitivity.build import build, with_bug
+from tests.sensitivity.build import build, write_executables
 
 BUG = "tainted-node-has-half-the-grace-period"
 SEED, MINUTES = 2591, 3
@@ -27,7 +27,7 @@ def bug() -> Bug:
 def components_with_bug(bug: Bug, tmp_path: Path) -> Path:
     """Return the folder of executables that have the bug."""
     folder = tmp_path / "bin"
-    with_bug(build(load(), print), bug, folder)
+    write_executables(build(load(), print), bug, folder)
     return folder
 
 

@@ -13,7 +13,7 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.acceptance.altered import Cluster, check_deviations, shipped, unaltered
-from tests.sensitivity.bugs import CHOOSES, Bug, load
+from tests.sensitivity.bugs import BUG_VARIABLE, Bug, load
 from tests.sensitivity.build import build
 from tests.vm.altering import KUBELET_ENVIRONMENT, kubelet_restarted_with
 from tests.vm.conftest import NODES, Run
@@ -36,7 +36,7 @@ def shared_lab() -> Iterator[LabHandle]:
 @pytest.mark.parametrize("bug", BUGS)
 def test_scenario_catches_a_kubelet_with_a_bug(lab: LabHandle, run: Run, tmp_path: Path, bug: Bug) -> None:
     selection = ("-k", bug.select) if bug.select else ()
-    with kubelet_restarted_with(Cluster(lab, tmp_path), KUBELET_ENVIRONMENT, f"$a{CHOOSES}={bug.name}"):
+    with kubelet_restarted_with(Cluster(lab, tmp_path), KUBELET_ENVIRONMENT, f"$a{BUG_VARIABLE}={bug.name}"):
         ended = run(lab, unaltered, shipped(bug.scenario), *selection)
 
     check_deviations(ended, {*bug.falls})
