@@ -130,7 +130,7 @@ def _check_harm(reached: list[str]) -> int:
     """Return 1 if too many rounds were killed before they injected a fault: these prove little."""
     harmed = [step for step in reached if step not in ("", "planned", "armed")]
     print(
-        f"soak: {len(harmed)} of {len(reached)} rounds with a fault were killed during its injection or later",
+        f"soak: {len(harmed)} of {len(reached)} rounds with a fault ended during its injection or later",
         flush=True,
     )
     return 0 if len(harmed) >= MIN_HARMED_SHARE * len(reached) else 1
