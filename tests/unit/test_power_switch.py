@@ -166,7 +166,7 @@ def test_journal_of_the_switch_host_has_no_output_of_the_driver(
     assert journal.read_text() == ""
 
 
-def test_driver_that_ignores_its_end_is_killed_and_run_again(
+def test_driver_that_ignores_sigterm_is_killed_and_retried(
     power_site: Site, hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_module, "TIMEOUT_S", {"on": 0.2})
