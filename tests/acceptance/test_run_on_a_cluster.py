@@ -371,7 +371,7 @@ def test_switch_host_restores_the_power_of_a_killed_run(with_power: OwnCluster) 
     heal(own)
 
 
-def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(own: OwnCluster) -> None:
+def test_heal_does_not_touch_another_machine(own: OwnCluster) -> None:
     addresses, fleet = own.addresses(), own.lab.fleet
     name, other, _ = own.names
     fault = UnitDown(name)

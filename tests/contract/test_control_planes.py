@@ -94,7 +94,7 @@ def test_each_control_plane_has_every_component(lab: LabHandle) -> None:
     assert lab.configuration["G"] > 0
 
 
-def test_component_means_all_its_replicas(lab: LabHandle) -> None:
+def test_component_fault_hits_all_replicas(lab: LabHandle) -> None:
     fault = Settings(MANAGER, {"node-eviction-rate": "0.25"})
     machine = lab.fleet.machine(MANAGER)
     with lab.safety.injector.inject(fault, Declared((), (MANAGER,)), discard):

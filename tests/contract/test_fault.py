@@ -151,7 +151,7 @@ def test_incomplete_heal_is_completed_by_the_next(
     assert not fault.leftovers_on(machine)
 
 
-def test_unit_that_reports_is_injected_from_then_on(lab: LabHandle, machine: Machine) -> None:
+def test_unit_is_injected_once_it_reports_ready(lab: LabHandle, machine: Machine) -> None:
     if "systemd" not in lab.features:
         pytest.skip("systemd gets the report")
     path = "/run/nodeproof-test-reported"

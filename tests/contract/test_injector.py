@@ -329,9 +329,7 @@ def test_deadman_heals_an_expired_fault_and_reports_it(
     assert eventually(lambda: fault.id not in armed(lab), FIRED_TIMEOUT_S)
 
 
-def test_fault_that_needs_another_healed_first_heals_by_itself(
-    kind: Kind, lab: LabHandle, machine: Machine
-) -> None:
+def test_nested_faults_heal_by_themselves(kind: Kind, lab: LabHandle, machine: Machine) -> None:
     inner = FAULTS["kubelet-settings" if "systemd" in lab.features else "partition-both"](machine.name)
     outer = FAULTS["power-off"](machine.name)
     inject_only(inner, machine)

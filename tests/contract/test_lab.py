@@ -374,7 +374,7 @@ def test_clocks_are_measured_for_each_recording_and_after_each_boot(
     assert error < MOST_CLOCK_ERROR_S
 
 
-def test_node_that_claims_the_host_clock_has_it(kind: Kind, lab: LabHandle, node: str) -> None:
+def test_node_with_the_host_clock_has_no_offset(kind: Kind, lab: LabHandle, node: str) -> None:
     if kind.name != "process":
         pytest.skip("its machines have clocks of their own")
     reading = read_clock(lab.fleet.machine(node))

@@ -131,7 +131,7 @@ def test_zone_lease_knows_only_its_own_nodes(
 
 
 @pytest.mark.alone
-def test_machine_joins_under_a_name_that_left_another_zone(
+def test_machine_may_reuse_a_name_of_another_zone(
     own_zone: LabHandle, other_zone: LabHandle, tmp_path: Path
 ) -> None:
     for lab, other in ((own_zone, other_zone), (other_zone, own_zone)):
