@@ -209,12 +209,12 @@ def lab_option(lab: LabHandle) -> str:
     return f"{lab.name}/{lab.zone}" if lab.zone else lab.name
 
 
-def check_deviations(ended: RunResult, claims: Set[str], conforming: Set[str] = frozenset()) -> None:
+def check_deviations(result: RunResult, claims: Set[str], conforming: Set[str] = frozenset()) -> None:
     """Assert that claims deviate, possibly among others, and that all judgments of `conforming` conform."""
-    assert ended.deviating() >= claims
-    assert ended.labels_of(conforming) <= {"conforms"}
-    assert conforming <= ended.claims()
-    assert ended.status == 1
+    assert result.deviating() >= claims
+    assert result.labels_of(conforming) <= {"conforms"}
+    assert conforming <= result.claims()
+    assert result.status == 1
 
 
 def run_scenarios(lab: LabHandle, run: Path, alter: Alteration, scenario: str, *arguments: str) -> RunResult:

@@ -59,6 +59,6 @@ def test_claims_deviate_if_startup_taints_are_reconciled(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
     """NodeRestriction keeps a kubelet with a bug from it."""
-    ended = run(whole_lab, startup_taints_are_reconciled, EDITS, "-k", "keeps_taints")
+    result = run(whole_lab, startup_taints_are_reconciled, EDITS, "-k", "keeps_taints")
 
-    assert ended.deviating() == claims
+    assert result.deviating() == claims

@@ -82,13 +82,13 @@ def nft_is_disabled(cluster: Cluster) -> None:
 
 @falls("monitoring.detection-time")
 def test_paused_controller_manager_deviates(whole_lab: LabHandle, run: Run, small_scenario: str) -> None:
-    ended = run(whole_lab, controller_manager_is_paused, small_scenario)
+    result = run(whole_lab, controller_manager_is_paused, small_scenario)
 
-    assert [ended.labels(claim) for claim in CLAIMS] == [["deviates"], ["unproven: no-anchor"]]
-    assert ended.status == 1
-    assert "1 failed" in ended.output
-    assert ended.allure_statuses() == {"failed"}
-    (scenario,) = rundir.read_scenarios(ended.run)
+    assert [result.labels(claim) for claim in CLAIMS] == [["deviates"], ["unproven: no-anchor"]]
+    assert result.status == 1
+    assert "1 failed" in result.output
+    assert result.allure_statuses() == {"failed"}
+    (scenario,) = rundir.read_scenarios(result.run)
     steps = [entry.data["step"] for entry in scenario.history().of_kind("fault")]
     assert steps == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
     assert scenario.history().of_kind("fence")
@@ -103,28 +103,28 @@ def test_scenario_is_retried_after_a_host_stall(
 ) -> None:
     scenario = tmp_path / "test_stalled.py"
     scenario.write_text(STALLED_SCENARIO.format(stalled=tmp_path / "stalled", always=always))
-    ended = run(lab, unaltered, str(scenario), "--again", str(tries))
+    result = run(lab, unaltered, str(scenario), "--again", str(tries))
 
-    assert ended.labels("cordon.taint") == [label]
-    assert ended.status == status
-    assert f"{tries} rerun" in ended.output
-    too_loaded = sorted((ended.run / rundir.TOO_LOADED).iterdir())
+    assert result.labels("cordon.taint") == [label]
+    assert result.status == status
+    assert f"{tries} rerun" in result.output
+    too_loaded = sorted((result.run / rundir.TOO_LOADED).iterdir())
     assert len(too_loaded) == tries
     assert all((path / "history.jsonl").stat().st_size for path in too_loaded)
     earlier = counted(tries, "try", "tries")
-    assert f"broke: 1 scenario ({earlier} before the last one)" in ended.output
-    results = [rundir.read_json(path) for path in (ended.run / "allure-results").glob("*-result.json")]
+    assert f"broke: 1 scenario ({earlier} before the last one)" in result.output
+    results = [rundir.read_json(path) for path in (result.run / "allure-results").glob("*-result.json")]
     assert len(results) == tries + 1
     assert len({result["historyId"] for result in results}) == 1
 
 
 def test_injection_without_effect_proves_nothing(lab: LabHandle, run: Run, small_scenario: str) -> None:
     node = lab.fleet.node_names()[0]
-    ended = run(lab, nft_is_disabled, small_scenario)
+    result = run(lab, nft_is_disabled, small_scenario)
 
-    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: not-injected"]] * 2
-    assert ended.status == 1
-    assert ended.allure_statuses() == {"broken"}
+    assert [result.labels(claim) for claim in CLAIMS] == [["unproven: not-injected"]] * 2
+    assert result.status == 1
+    assert result.allure_statuses() == {"broken"}
     assert lab.safety.ledger.unfinished() == []
     lab.wait_nodes_ready([node])
     assert run_pod(lab.cluster.api, node)
@@ -133,13 +133,13 @@ def test_injection_without_effect_proves_nothing(lab: LabHandle, run: Run, small
 def test_scenario_is_retried_after_a_watch_broke_at_the_decisive_moment(
     whole_lab: LabHandle, run: Run, small_scenario: str
 ) -> None:
-    ended = run(whole_lab, watch_connections_are_reset, small_scenario, "--again", "1")
+    result = run(whole_lab, watch_connections_are_reset, small_scenario, "--again", "1")
 
-    (first,) = (ended.run / rundir.TOO_LOADED).iterdir()
+    (first,) = (result.run / rundir.TOO_LOADED).iterdir()
     assert '"kind":"gap","resource":"nodes"' in (first / "history.jsonl").read_text()
-    assert "a watch broke, retried" in ended.output
-    assert [ended.labels(claim) for claim in CLAIMS] == [["conforms"]] * 2
-    assert ended.status == 0
+    assert "a watch broke, retried" in result.output
+    assert [result.labels(claim) for claim in CLAIMS] == [["conforms"]] * 2
+    assert result.status == 0
 
 
 def test_component_death_just_before_a_recording_is_recorded(
@@ -167,11 +167,11 @@ def test_component_death_just_before_a_recording_is_recorded(
 def test_component_death_makes_every_verdict_unproven(
     own_lab: LabHandle, run: Run, small_scenario: str
 ) -> None:
-    ended = run(own_lab, controller_manager_is_killed, small_scenario)
+    result = run(own_lab, controller_manager_is_killed, small_scenario)
 
-    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: component-died"]] * 2
-    assert ended.status == 1
-    assert ended.allure_statuses() == {"broken"}
+    assert [result.labels(claim) for claim in CLAIMS] == [["unproven: component-died"]] * 2
+    assert result.status == 1
+    assert result.allure_statuses() == {"broken"}
     assert own_lab.safety.ledger.unfinished() == []
     assert eventually(lambda: not registry.client(own_lab.name).status().armed, CLEAN_TIMEOUT_S)
 

@@ -91,18 +91,18 @@ def test_unproven_heal_quarantines_the_node_and_is_still_judged(
     scenario.write_text(f"{SMALL_SCENARIO}\n\n{second}{SHORT_HEAL_TIMEOUT}")
     node = lab.fleet.node_names()[0]
     try:
-        ended = run(lab, foreign_table_cuts_node, str(scenario))
+        result = run(lab, foreign_table_cuts_node, str(scenario))
     finally:
         _load(lab, node, DELETE_FOREIGN_TABLE)
 
-    assert rundir.read_facts(ended.run).quarantined == (node,)
-    rows = rundir.read_verdicts(ended.run)
+    assert rundir.read_facts(result.run).quarantined == (node,)
+    rows = rundir.read_verdicts(result.run)
     first = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
     after = [row for row in rows if "comes_second" in row["scenario"]]
     assert (len(first), len(after)) == (len(CLAIMS), len(CLAIMS))
     assert set(first) == {"conforms"}
     assert all(row["code"] == "gap" and f"quarantined: {node}" in row["reason"] for row in after)
-    assert f"not proven healed or Ready: {node}" in ended.output
+    assert f"not proven healed or Ready: {node}" in result.output
     assert nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path).status == 0
     assert lab.safety.ledger.unfinished() == []
 
@@ -126,18 +126,18 @@ def test_full_lab_memory_is_reported_healed_and_costs_no_earlier_verdict(
         .replace("(partition(", "(power_off(")
     )
     scenario.write_text(f"{SMALL_SCENARIO.replace('partition,', 'partition, power_off,')}\n\n{second}")
-    ended = run(own_lab, lab_memory_is_filled, str(scenario))
+    result = run(own_lab, lab_memory_is_filled, str(scenario))
 
-    rows = rundir.read_verdicts(ended.run)
+    rows = rundir.read_verdicts(result.run)
     earlier = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
     later = [verdict_of(row).outcome for row in rows if "has_no_power" in row["scenario"]]
     assert earlier == ["conforms"] * len(CLAIMS)
     assert len(later) == len(CLAIMS)
     assert "deviates" not in later
-    assert f"lab {own_lab.name}: its memory is full" in ended.output
-    assert f"lab {own_lab.name}: its memory for logs is full" in ended.output
+    assert f"lab {own_lab.name}: its memory is full" in result.output
+    assert f"lab {own_lab.name}: its memory for logs is full" in result.output
     assert own_lab.safety.ledger.unfinished() == []
-    assert rundir.read_facts(ended.run).quarantined == ()
+    assert rundir.read_facts(result.run).quarantined == ()
     assert own_lab.fleet.machine(own_lab.fleet.node_names()[0]).is_powered()
 
 
@@ -251,16 +251,16 @@ def test_fault_outside_the_declared_radius_is_refused_before_contact(
     scenario = tmp_path / "test_beyond.py"
     scenario.write_text(OUTSIDE_RADIUS)
     ledger_before = file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
-    ended = run(lab, lambda _cluster: None, str(scenario))
+    result = run(lab, lambda _cluster: None, str(scenario))
 
     first, second = lab.fleet.node_names()[:2]
-    assert f"Refused: {second} is outside the declared blast radius: {first}" in ended.output
-    assert "fault" not in {entry.kind for entry in _entries(ended.run)}
+    assert f"Refused: {second} is outside the declared blast radius: {first}" in result.output
+    assert "fault" not in {entry.kind for entry in _entries(result.run)}
     assert (
         file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
     ) == ledger_before
-    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
-    assert ended.status == 1
+    assert [result.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
+    assert result.status == 1
 
 
 def test_fault_on_the_last_control_plane_node_is_refused(
@@ -269,13 +269,13 @@ def test_fault_on_the_last_control_plane_node_is_refused(
     node = lab.fleet.node_names()[0]
     lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
     try:
-        ended = run(lab, lambda _cluster: None, small_scenario)
+        result = run(lab, lambda _cluster: None, small_scenario)
     finally:
         lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: None}}})
 
-    assert f"Refused: {node} is the last control-plane node" in ended.output
-    assert "fault" not in {entry.kind for entry in _entries(ended.run)}
-    assert ended.status == 1
+    assert f"Refused: {node} is the last control-plane node" in result.output
+    assert "fault" not in {entry.kind for entry in _entries(result.run)}
+    assert result.status == 1
 
 
 def test_plan_that_may_disrupt_a_zone_is_refused_beforehand(lab: LabHandle, tmp_path: Path) -> None:
@@ -290,14 +290,14 @@ def test_plan_that_may_disrupt_a_zone_is_refused_beforehand(lab: LabHandle, tmp_
 def test_silent_watches_are_a_gap_and_are_listed_again(
     whole_lab: LabHandle, run: Run, small_scenario: str
 ) -> None:
-    ended = run(whole_lab, watch_packets_are_dropped, small_scenario)
+    result = run(whole_lab, watch_packets_are_dropped, small_scenario)
 
-    (scenario,) = rundir.read_scenarios(ended.run)
+    (scenario,) = rundir.read_scenarios(result.run)
     gaps = scenario.history().of_kind("gap")
     assert any("timed out" in entry.data["reason"].lower() for entry in gaps), gaps
-    assert ended.labels("monitoring.detection-time") == ["unproven: gap"]
-    assert "deviates" not in ended.labels("taints.unreachable-noexecute")
-    assert ended.status == 1
+    assert result.labels("monitoring.detection-time") == ["unproven: gap"]
+    assert "deviates" not in result.labels("taints.unreachable-noexecute")
+    assert result.status == 1
 
 
 def _has_fired(events: Path, faults: Set[str]) -> bool:

@@ -98,14 +98,14 @@ def test_standing_fault_is_injected_once_for_scenarios_that_share_it(
     lab: LabHandle, run: Run, scenarios: str
 ) -> None:
     since = ledger_length(lab)
-    ended = run(lab, unaltered, scenarios)
+    result = run(lab, unaltered, scenarios)
 
-    assert verdicts(ended.run) == {
+    assert verdicts(result.run) == {
         "test_as_it_is": ["conforms", "conforms"],
         "test_first": ["conforms"],
         "test_second": ["conforms", "scaled"],
     }
-    reasons = [row["reason"] for row in rundir.read_verdicts(ended.run) if row["code"] == "scaled"]
+    reasons = [row["reason"] for row in rundir.read_verdicts(result.run) if row["code"] == "scaled"]
     assert "registerNode of kubelet was set by fault" in reasons[0]
     assert steps(lab, since) == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
     assert lab.fleet.machine(lab.fleet.node_names()[0]).kubelet_configuration()["maxPods"] == 110
@@ -113,10 +113,10 @@ def test_standing_fault_is_injected_once_for_scenarios_that_share_it(
 
 def test_standing_fault_that_ended_early_is_injected_again(lab: LabHandle, run: Run, scenarios: str) -> None:
     since = ledger_length(lab)
-    ended = run(lab, standing_fault_is_healed_early, scenarios)
+    result = run(lab, standing_fault_is_healed_early, scenarios)
 
-    assert verdicts(ended.run)["test_first"] == ["not-injected"]
-    assert verdicts(ended.run)["test_second"] == ["conforms", "scaled"]
+    assert verdicts(result.run)["test_first"] == ["not-injected"]
+    assert verdicts(result.run)["test_second"] == ["conforms", "scaled"]
     assert steps(lab, since).count("injected") == 2
     assert lab.safety.ledger.unfinished() == []
 
@@ -128,9 +128,9 @@ def test_standing_fault_of_a_killed_run_is_healed_by_the_next(
     with running(*options, cwd=tmp_path, until=has_standing_fault):
         pass
     assert len(lab.safety.ledger.unfinished()) == 1
-    ended = run(lab, unaltered, scenarios, "-k", "as_it_is")
+    result = run(lab, unaltered, scenarios, "-k", "as_it_is")
 
-    assert verdicts(ended.run) == {"test_as_it_is": ["conforms", "conforms"]}
+    assert verdicts(result.run) == {"test_as_it_is": ["conforms", "conforms"]}
     assert lab.safety.ledger.unfinished() == []
 
 

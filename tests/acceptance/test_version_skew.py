@@ -46,7 +46,7 @@ def test_altered_older_kubelet_deviates_on_its_own_node_only(skewed_lab: LabHand
     for zone in skewed_lab.fleet.zones():
         lab = registry.attach(skewed_lab.name)
         lab.restrict_to_zone(zone)
-        ended = run_scenarios(
+        result = run_scenarios(
             lab,
             tmp_path / zone,
             older_kubelet_renews_late,
@@ -54,7 +54,7 @@ def test_altered_older_kubelet_deviates_on_its_own_node_only(skewed_lab: LabHand
             "-k",
             "quarter",
         )
-        rows = [row for row in rundir.read_verdicts(ended.run) if row["claim"] == CLAIM]
+        rows = [row for row in rundir.read_verdicts(result.run) if row["claim"] == CLAIM]
         verdicts[zone] = {(row["verdict"], row.get("kubelet_version", "")) for row in rows}
         lab.close()
     assert verdicts == {"zone-a": {("deviates", OLDER)}, "zone-b": {("conforms", "")}}

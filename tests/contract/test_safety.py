@@ -204,16 +204,16 @@ def test_next_run_heals_a_killed_one_before_its_first_scenario(
 ) -> None:
     (entry,) = lab.safety.ledger.unfinished()
     assert eventually(lambda: not _is_ready(lab, node), LOST_TIMEOUT_S)
-    ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
+    result = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
 
-    assert ended.claims() == {
+    assert result.claims() == {
         "cordon.blocks-new-pods",
         "cordon.display",
         "cordon.not-a-condition",
         "cordon.taint",
     }
     assert is_restored(lab, initial_state)
-    (scenario,) = rundir.read_scenarios(ended.run)
+    (scenario,) = rundir.read_scenarios(result.run)
     (begun,) = scenario.history().of_kind("begun")
     healed_at = [line for line in _ledger_entries(lab) if line["fault"] == entry.fault][-1]
     assert healed_at["step"] == "closed"

@@ -43,8 +43,8 @@ def run(tmp_path: Path, record_property: Callable[[str, object], None]) -> Run:
     """
 
     def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> RunResult:
-        ended = run_scenarios(lab, tmp_path / "run", alter, *arguments)
-        record_property("fell", sorted(ended.deviating()))
-        return ended
+        result = run_scenarios(lab, tmp_path / "run", alter, *arguments)
+        record_property("fell", sorted(result.deviating()))
+        return result
 
     return run_on

@@ -37,6 +37,6 @@ def shared_lab() -> Iterator[LabHandle]:
 def test_scenario_catches_a_kubelet_with_a_bug(lab: LabHandle, run: Run, tmp_path: Path, bug: Bug) -> None:
     selection = ("-k", bug.select) if bug.select else ()
     with kubelet_restarted_with(Cluster(lab, tmp_path), KUBELET_ENVIRONMENT, f"$a{BUG_VARIABLE}={bug.name}"):
-        ended = run(lab, unaltered, shipped(bug.scenario), *selection)
+        result = run(lab, unaltered, shipped(bug.scenario), *selection)
 
-    check_deviations(ended, {*bug.falls})
+    check_deviations(result, {*bug.falls})

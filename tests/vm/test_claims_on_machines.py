@@ -50,9 +50,9 @@ def test_exactly_these_claims_deviate_on_an_altered_machine(
     claims: frozenset[str],
 ) -> None:
     with alter(Cluster(lab, tmp_path)):
-        ended = run(lab, unaltered, *scenario)
-    assert ended.deviating() == claims
-    assert ended.status == 1
+        result = run(lab, unaltered, *scenario)
+    assert result.deviating() == claims
+    assert result.status == 1
 
 
 @pytest.mark.parametrize(("alter", "scenario"), rows("before-scenario-among-others"))
