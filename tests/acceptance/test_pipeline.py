@@ -115,7 +115,7 @@ def test_scenario_is_retried_after_a_host_stall(
     assert f"broke: 1 scenario ({earlier} before the last one)" in result.output
     results = [rundir.read_json(path) for path in (result.run / "allure-results").glob("*-result.json")]
     assert len(results) == tries + 1
-    assert len({result["historyId"] for result in results}) == 1
+    assert len({entry["historyId"] for entry in results}) == 1
 
 
 def test_injection_without_effect_proves_nothing(lab: LabHandle, run: Run, small_scenario: str) -> None:
