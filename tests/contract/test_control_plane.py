@@ -290,27 +290,33 @@ def test_restored_node_gets_a_csi_driver(lab: LabHandle, node: str) -> None:
 
 
 def test_outage_of_all_components_needs_its_radius(lab: LabHandle, node: str) -> None:
-    all_nodes = FAULTS["outage"](lab, node)
+    outage_fault = FAULTS["outage"](lab, node)
     with (
         pytest.raises(GuardRefused, match=r"more than 2 nodes|without an unfaulted"),
-        lab.safety.injector.inject(all_nodes, Declared(all_nodes.affected_nodes), discard),
+        lab.safety.injector.inject(outage_fault, Declared(outage_fault.affected_nodes), discard),
     ):
         pytest.fail("the fault was not refused")
     with (
         pytest.raises(GuardRefused, match="without an unfaulted node"),
-        lab.safety.injector.inject(all_nodes, Declared(all_nodes.affected_nodes, radius="zone"), discard),
+        lab.safety.injector.inject(
+            outage_fault, Declared(outage_fault.affected_nodes, radius="zone"), discard
+        ),
     ):
         pytest.fail("the fault was not refused")
 
 
 def test_outage_is_simultaneous_for_all_components(lab: LabHandle, node: str) -> None:
-    all_nodes = FAULTS["outage"](lab, node)
-    with lab.safety.injector.inject(all_nodes, Declared(all_nodes.affected_nodes, radius="cluster"), discard):
+    outage_fault = FAULTS["outage"](lab, node)
+    with lab.safety.injector.inject(
+        outage_fault, Declared(outage_fault.affected_nodes, radius="cluster"), discard
+    ):
         assert not any(
-            lab.fleet.machine(name).reached_from_control_plane() for name in all_nodes.affected_nodes
+            lab.fleet.machine(name).reached_from_control_plane() for name in outage_fault.affected_nodes
         )
-        assert not any(lab.fleet.machine(name).reaches_control_plane() for name in all_nodes.affected_nodes)
-    assert all(lab.fleet.machine(name).reaches_control_plane() for name in all_nodes.affected_nodes)
+        assert not any(
+            lab.fleet.machine(name).reaches_control_plane() for name in outage_fault.affected_nodes
+        )
+    assert all(lab.fleet.machine(name).reaches_control_plane() for name in outage_fault.affected_nodes)
     lab.wait_nodes_ready()
 
 
