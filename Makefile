@@ -186,7 +186,7 @@ older-components: setup
 soak: setup ## kill random parts at random moments of random faults, N times from SEED; nothing may be left
 	@$(BIN)/python -m tests.soak --rounds $(N) --seed $(SEED) --lab $(LAB)
 
-sensitivity: setup ## bugs compiled into Kubernetes, or altered machines (LAB=libvirt): the claims that each names must fall
+sensitivity: setup ## bugs compiled into Kubernetes, or altered machines (LAB=libvirt): the claims that each names must deviate
 	@$(if $(filter libvirt,$(LAB)),$(PYTEST)-libvirt.xml -rA tests/vm/test_*_on_machines.py,$(BIN)/python -m tests.sensitivity) $(ARGS)
 
 # Which ten of those that are not slow, the commit decides: in time all of them.

@@ -158,7 +158,7 @@ def _has_labs(item: pytest.Item) -> bool:
 
 @contextmanager
 def _beside_others(turns: Path) -> Iterator[None]:
-    """Run beside the tests of other workers, once nobody wants to run alone.
+    """Run beside the tests of other workers, once no test waits to run alone.
 
     A worker that dies has had its turn: the kernel gives its locks back. Raises OSError.
     """

@@ -1,8 +1,8 @@
 """`python -m tests.false_alarms --rounds N`: the `fast` profile N times on the unaltered build.
 
-A quarter of the rounds run beside two busy loops. Nothing may deviate, and nothing may be unproven but what
-this lab cannot prove, or what a host was too loaded to tell. Prints a line for each round. Runs that raised
-an alarm stay below `reports/out/false-alarms/`; exits with 1 where one did.
+A quarter of the rounds run beside two busy loops. No claim may deviate, and none may be unproven except those
+that this lab cannot prove, or for which the host was too loaded. Prints a line for each round. Runs with a
+false alarm stay below `reports/out/false-alarms/`; exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nodeproof.report.digest import worst_by_claim
 
 OUT = Path("reports/out/false-alarms")
 ROUND_TIMEOUT_S = 1200.0
-LOOPS = 2
-BESIDE_LOOPS = 4
+BUSY_LOOPS = 2
+ROUNDS_PER_BUSY_ROUND = 4
 """One of this many rounds runs beside busy loops."""
-LOADED = "host-too-loaded"
-IGNORED_CODES = frozenset({"lab-lacks", "scaled", "not-applicable", LOADED})
+TOO_LOADED = "host-too-loaded"
+IGNORED_CODES = frozenset({"lab-lacks", "scaled", "not-applicable", TOO_LOADED})
 ENDED = (digest.CONFORMS, digest.DEVIATES, digest.UNPROVEN)
 END_TIMEOUT_S = 10.0
 
@@ -49,23 +49,23 @@ def main() -> int:
 
 def one_round(number: int, arguments: list[str]) -> bool:
     """Run the suite once; return whether it raised an alarm."""
-    run, is_beside_loops = (OUT / str(number)).resolve(), number % BESIDE_LOOPS == BESIDE_LOOPS - 1
+    run, is_busy = (OUT / str(number)).resolve(), number % ROUNDS_PER_BUSY_ROUND == ROUNDS_PER_BUSY_ROUND - 1
     began = time.monotonic()
-    with busy_loops(LOOPS if is_beside_loops else 0):
+    with busy_loops(BUSY_LOOPS if is_busy else 0):
         argv = [sys.executable, "-m", "nodeproof.cli", "run", "--no-site", "-n", "auto", "--run", str(run)]
-        broken_off = _broken_off([*argv, *arguments])
+        aborts = _abort_reasons([*argv, *arguments])
     rows = _rows(run)
-    problems = [*alarms(rows), *broken_off]
-    beside = f" beside {LOOPS} busy loops" if is_beside_loops else ""
-    loaded = sum(row["code"] == LOADED for row in worst_by_claim(rows).values())
-    line = f"round {number}{beside}: {time.monotonic() - began:.0f} s, {loaded} too loaded to tell"
+    problems = [*alarms(rows), *aborts]
+    suffix = f" beside {BUSY_LOOPS} busy loops" if is_busy else ""
+    loaded = sum(row["code"] == TOO_LOADED for row in worst_by_claim(rows).values())
+    line = f"round {number}{suffix}: {time.monotonic() - began:.0f} s, {loaded} too loaded to tell"
     print(line, *problems, sep="\n  ", flush=True)
     if not problems:
         shutil.rmtree(run, ignore_errors=True)
     return bool(problems)
 
 
-def _broken_off(argv: Sequence[str]) -> list[str]:
+def _abort_reasons(argv: Sequence[str]) -> list[str]:
     """Run the suite; return why it was aborted, or nothing."""
     try:
         process = proc.run(argv, timeout_s=ROUND_TIMEOUT_S, check=False)

@@ -1,7 +1,7 @@
-"""A judgment that conforms, and all that must change its verdict: another cluster, or a recording with holes.
+"""Mutations of a conforming judgment's recording that must change its verdict.
 
-Whatever is changed stays a recording that could be: times are moved with all that follows them, and the fence
-holds what the altered cluster would have listed.
+Each mutation is a possible recording: later times move with a moved one, and the fence lists what the altered
+cluster would have listed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOMENT_S = 0.001
 
 @dataclass(frozen=True)
 class Judged:
-    """A conforming judgment with everything it is based on."""
+    """A conforming judgment with its recording."""
 
     judgment: Judgment
     claim: Claim
@@ -54,7 +54,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Altered:
-    """The same judgment on another cluster or recording, and the labels that its verdict may have."""
+    """A mutated recording, and the labels that the verdict on it may have."""
 
     how: str
     expected: tuple[str, ...]
@@ -63,7 +63,7 @@ class Altered:
 
 
 def falsified(judged: Judged) -> Iterator[Altered]:
-    """Yield everything that must change this judgment's verdict."""
+    """Yield all mutations that must change this judgment's verdict."""
     for altered in _BY_CHECK[judged.check.name](judged):
         is_moved = len(altered.history.late) > len(judged.history.late)
         yield replace(altered, history=revised(altered.history)) if is_moved else altered
@@ -76,7 +76,7 @@ def _after(judged: Judged) -> Iterator[Altered]:
     assert occurrence is not None
     received_t = max(start.t, float(start.detail.get("received_t", start.t)))
     if occurrence.t > received_t:
-        # On a machine, CPU waits since the anchor may excuse as much.
+        # On a machine, CPU waits since the anchor may excuse this delay.
         within = Span(start.t, occurrence.t)
         late_s = start.t + window.high_s - occurrence.t + 1.0 + waited_s(judged.history, within, [within])
         late = _later(judged.history, occurrence.t, late_s, healing_stays="healing_took_s" in start.detail)
@@ -85,7 +85,7 @@ def _after(judged: Judged) -> Iterator[Altered]:
         early = _sooner(judged.history, received_t, occurrence.t, start.t + window.low_s - 0.5)
         yield _altered(judged, "the event is early", early, DEVIATES)
     before_t = start.t + window.low_s - 1.0
-    if window.low_s <= 0 and event.name in CHANGES and _can_come(judged.history, event, before_t):
+    if window.low_s <= 0 and event.name in CHANGES and _is_possible(judged.history, event, before_t):
         early = insert_moment(judged.history, event, before_t)
         yield _altered(judged, "the event comes before its anchor", early, DEVIATES)
     if anchor.name == "last-heartbeat":
@@ -95,16 +95,16 @@ def _after(judged: Judged) -> Iterator[Altered]:
         yield _altered(judged, "a heartbeat comes right before the event", beat, expected)
     if event.name == "made" and occurrence.t == start.t:
         otherwise = _created_differently(judged.history, event, occurrence.t)
-        yield _altered(judged, "it was made otherwise", otherwise, DEVIATES)
+        yield _altered(judged, "the object is created differently", otherwise, DEVIATES)
     else:
         away = _later(
             _without(judged.history, event, min(start.t + _MOMENT_S, occurrence.t)), occurrence.t, LONG_S
         )
-        yield _altered(judged, "the event is taken away", away, DEVIATES)
+        yield _altered(judged, "the event is missing", away, DEVIATES)
     yield from _without_anchor(judged, anchor)
     for resource in moments.resources(event):
-        history = _blind(judged.history, resource, occurrence.t - 0.5, occurrence.t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind", history, GAP)
+        history = _with_gap(judged.history, resource, occurrence.t - 0.5, occurrence.t + 0.5)
+        yield _altered(judged, f"the watch of {resource} has a gap", history, GAP)
 
 
 def _is_silenced(history: History, node: str, t: float) -> bool:
@@ -146,8 +146,8 @@ def _never(judged: Judged) -> Iterator[Altered]:
         yield _altered(judged, "the fence is dropped", unfenced, GAP)
     end_t = start.t + window.high_s
     for resource in moments.resources(event):
-        history = _blind(judged.history, resource, end_t - 0.5, end_t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind at the end", history, GAP)
+        history = _with_gap(judged.history, resource, end_t - 0.5, end_t + 0.5)
+        yield _altered(judged, f"the watch of {resource} has a gap at the end", history, GAP)
     if "by" in event.args:
         yield from _without_source(judged, str(event.args["by"]))
     yield from _without_anchor(judged, anchor)
@@ -161,7 +161,7 @@ def _without_anchor(judged: Judged, anchor: Moment) -> Iterator[Altered]:
     expected = [NOT_INJECTED, COMPONENT_DIED] if anchor.name == "fault-step" else [NO_ANCHOR]
     if any(gap.data["resource"] in moments.resources(anchor) for gap in history.of_kind("gap")):
         expected = [GAP]
-    yield _altered(judged, "the anchor is taken away", history, *expected)
+    yield _altered(judged, "the anchor is missing", history, *expected)
 
 
 def _renewals(judged: Judged) -> Iterator[Altered]:
@@ -178,8 +178,8 @@ def _renewals(judged: Judged) -> Iterator[Altered]:
     yield _altered(judged, "one renewal is early", early, DEVIATES)
     missing = _drop(judged.history, lambda entry: is_lease(entry) and entry.t == received_t)
     yield _altered(judged, "one renewal is missing", missing, DEVIATES)
-    blind = _blind(judged.history, "leases", received_t - 0.5, received_t + 0.5)
-    yield _altered(judged, "the watch of leases is blind", blind, GAP)
+    gap = _with_gap(judged.history, "leases", received_t - 0.5, received_t + 0.5)
+    yield _altered(judged, "the watch of leases has a gap", gap, GAP)
     few = _drop(judged.history, lambda entry: is_lease(entry) and entry.t > received_t)
     # In a recording that ends soon there are merely too few.
     yield _altered(judged, "half of the renewals are missing", few, DEVIATES, GAP)
@@ -200,20 +200,20 @@ def _default(judged: Judged) -> Iterator[Altered]:
         name: value for name, value in judged.configuration.reported.items() if name != constant.component
     }
     configuration = replace(judged.configuration, reported=silent)
-    yield Altered("the component was not asked", (GAP,), judged.history, configuration)
+    yield Altered("the component was not read", (GAP,), judged.history, configuration)
 
 
-def _look(judged: Judged) -> Iterator[Altered]:
+def _repeated_observation(judged: Judged) -> Iterator[Altered]:
     within = _span(judged)
     about = (judged.check.args["what"], judged.check.args["subject"])
 
-    def is_look(entry: Entry) -> bool:
+    def is_observation(entry: Entry) -> bool:
         return entry.kind == "observed" and (entry.data["what"], entry.data["subject"]) == about
 
     observations = [
         entry
         for entry in judged.history.entries
-        if is_look(entry) and within.since_t < entry.t < within.until_t
+        if is_observation(entry) and within.since_t < entry.t < within.until_t
     ]
     assert observations
     for other in _other_values(judged.check):
@@ -221,8 +221,8 @@ def _look(judged: Judged) -> Iterator[Altered]:
         history = History.of(
             altered if entry is observations[-1] else entry for entry in judged.history.entries
         )
-        yield _altered(judged, f"one look shows {other!r}", history, DEVIATES)
-    yield _altered(judged, "nobody looked", _drop(judged.history, is_look), GAP)
+        yield _altered(judged, f"one observation shows {other!r}", history, DEVIATES)
+    yield _altered(judged, "no observation was made", _drop(judged.history, is_observation), GAP)
     yield from _without_bounds(judged)
 
 
@@ -235,7 +235,7 @@ def _other_values(check: Check) -> list[str]:
     return [str(high + 1), "max", *([str(low - 1)] if low > 0 else [])]
 
 
-def _life(judged: Judged) -> Iterator[Altered]:
+def _lifetime(judged: Judged) -> Iterator[Altered]:
     pod, within = str(judged.check.args["subject"]), _span(judged)
     middle = (within.since_t + within.until_t) / 2
     silent_s = SILENCE_TIMEOUT_S + 1.0
@@ -244,11 +244,13 @@ def _life(judged: Judged) -> Iterator[Altered]:
         return entry.kind == "told" and entry.data["by"] == pod
 
     silence = _drop(judged.history, lambda entry: is_message(entry) and abs(entry.t - middle) < silent_s)
-    yield _altered(judged, "it is silent for too long", silence, DEVIATES)
-    anew = Entry(middle, "told", {"by": pod, "what": STARTED})
-    yield _altered(judged, "it is started anew", History.of([*judged.history.entries, anew]), DEVIATES)
-    unheard = _drop(judged.history, lambda entry: entry.kind == "heard" and entry.data["by"] == pod)
-    yield _altered(judged, "nobody heard it", unheard, GAP)
+    yield _altered(judged, "the probe pod is silent for too long", silence, DEVIATES)
+    restart = Entry(middle, "told", {"by": pod, "what": STARTED})
+    yield _altered(
+        judged, "the probe pod is restarted", History.of([*judged.history.entries, restart]), DEVIATES
+    )
+    uncollected = _drop(judged.history, lambda entry: entry.kind == "heard" and entry.data["by"] == pod)
+    yield _altered(judged, "the probe pod was not collected", uncollected, GAP)
     yield from _without_bounds(judged)
 
 
@@ -269,33 +271,33 @@ def _observed(judged: Judged) -> Iterator[Altered]:
         return replace(entry, data={**entry.data, "value": value})
 
     other = History.of(map(another, judged.history.entries))
-    yield _altered(judged, "another value was seen", other, DEVIATES)
-    look = next(entry for entry in judged.history.entries if entry.data.get("id") == first_id)
-    still = Entry(look.t + _MOMENT_S, "stall", {"late_s": LONG_S})
+    yield _altered(judged, "another value was observed", other, DEVIATES)
+    first_observation = next(entry for entry in judged.history.entries if entry.data.get("id") == first_id)
+    still = Entry(first_observation.t + _MOMENT_S, "stall", {"late_s": LONG_S})
     yield _altered(
-        judged, "the host stood still", History.of([*judged.history.entries, still]), HOST_TOO_LOADED
+        judged, "the host was stalled", History.of([*judged.history.entries, still]), HOST_TOO_LOADED
     )
     unseen = _drop(judged.history, lambda entry: entry.data.get("id") == first_id)
-    yield _altered(judged, "nobody looked", unseen, GAP)
+    yield _altered(judged, "no observation was made", unseen, GAP)
 
 
 def _other(value: Json, pattern: Json) -> Json:
     """Return a value that does not match a pattern; without one, another value."""
     if isinstance(pattern, Mapping) and "$not" in pattern:
-        return _such(pattern["$not"])
+        return _matching_value(pattern["$not"])
     if isinstance(value, Mapping):
         parts = pattern if isinstance(pattern, Mapping) else {}
         return {**value, **{name: _other(value.get(name), wanted) for name, wanted in parts.items()}}
     return value + 1000 if isinstance(value, int | float) else ""
 
 
-def _such(pattern: Json) -> Json:
+def _matching_value(pattern: Json) -> Json:
     """Return a value that matches a text pattern."""
     return str(next(iter(pattern.values()))) if isinstance(pattern, Mapping) else pattern
 
 
 def _counted(judged: Judged) -> Iterator[Altered]:
-    """Yield recordings with too many or too few messages, and with an unsure source."""
+    """Yield recordings with too many or too few messages, and with an incomplete source."""
     event, args = judged.moment("event"), judged.check.args
     if "by" not in event.args:
         yield from _counted_by_a_watch(judged, event)
@@ -307,11 +309,11 @@ def _counted(judged: Judged) -> Iterator[Altered]:
         Entry(middle + number * _MOMENT_S, "told", {"by": by, "what": str(event.args["what"])})
         for number in range(int(args["high"]) + 1)
     ]
-    often = History.of([*judged.history.entries, *more])
-    yield _altered(judged, "it came too often", often, DEVIATES)
+    too_often = History.of([*judged.history.entries, *more])
+    yield _altered(judged, "the event occurs too often", too_often, DEVIATES)
     if int(args["low"]) > 0:
         silent = _drop(judged.history, lambda entry: entry in entries)
-        yield _altered(judged, "it never came", silent, DEVIATES)
+        yield _altered(judged, "the event never occurs", silent, DEVIATES)
 
     yield from _without_source(judged, by)
 
@@ -320,16 +322,18 @@ def _counted_by_a_watch(judged: Judged, event: Moment) -> Iterator[Altered]:
     """Yield recordings without the events, without evidence, and without the bounds."""
     within = _counted_span(judged)
     if int(judged.check.args["low"]) > 0:
-        yield _altered(judged, "it never came", _without(judged.history, event, within.since_t), DEVIATES)
+        yield _altered(
+            judged, "the event never occurs", _without(judged.history, event, within.since_t), DEVIATES
+        )
     for resource in moments.resources(event):
-        blind = _blind(judged.history, resource, within.until_t - 0.5, within.until_t + 0.5)
-        yield _altered(judged, f"the watch of {resource} is blind at the end", blind, GAP)
+        gap = _with_gap(judged.history, resource, within.until_t - 0.5, within.until_t + 0.5)
+        yield _altered(judged, f"the watch of {resource} has a gap at the end", gap, GAP)
     for part in ("anchor", "until"):
         yield from _without_anchor(judged, judged.moment(part))
 
 
 def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
-    """Yield recordings with an unsure and with an uncollected source."""
+    """Yield recordings with an incomplete and with an uncollected source."""
 
     def is_collection(entry: Entry) -> bool:
         return entry.kind == "heard" and entry.data["by"] == by
@@ -337,9 +341,9 @@ def _without_source(judged: Judged, by: str) -> Iterator[Altered]:
     def unsure(entry: Entry) -> Entry:
         return replace(entry, data={**entry.data, "unsure": "altered"}) if is_collection(entry) else entry
 
-    unvouched = History.of(map(unsure, judged.history.entries))
-    yield _altered(judged, "the source vouches for nothing", unvouched, GAP)
-    yield _altered(judged, "nobody heard the source", _drop(judged.history, is_collection), GAP)
+    unsure_history = History.of(map(unsure, judged.history.entries))
+    yield _altered(judged, "the source is incomplete", unsure_history, GAP)
+    yield _altered(judged, "the source was not collected", _drop(judged.history, is_collection), GAP)
 
 
 def _counted_span(judged: Judged) -> Span:
@@ -351,12 +355,12 @@ _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
     "never": _never,
     "renewals": _renewals,
     "default": _default,
-    "shown-throughout": _look,
-    "listed": _look,
-    "not-listed": _look,
-    "amounts-to": _look,
+    "shown-throughout": _repeated_observation,
+    "listed": _repeated_observation,
+    "not-listed": _repeated_observation,
+    "amounts-to": _repeated_observation,
     "counted": _counted,
-    "lives-on": _life,
+    "lives-on": _lifetime,
     "shows": _observed,
     "same-as": _observed,
     "grew": _observed,
@@ -364,7 +368,7 @@ _BY_CHECK: Mapping[str, Callable[[Judged], Iterator[Altered]]] = {
 
 
 def _altered(judged: Judged, how: str, history: History, *expected: str) -> Altered:
-    return Altered(how, expected, _fenced_anew(history), judged.configuration)
+    return Altered(how, expected, _with_new_fence(history), judged.configuration)
 
 
 def _start(judged: Judged) -> Occurrence:
@@ -374,8 +378,8 @@ def _start(judged: Judged) -> Occurrence:
 
 
 def _window(judged: Judged) -> Window:
-    ground = WindowContext(judged.configuration, slack_s(judged.history, judged.configuration))
-    return compute(WindowSpec.from_json(judged.check.args["window"]), ground, _start(judged).detail)
+    context = WindowContext(judged.configuration, slack_s(judged.history, judged.configuration))
+    return compute(WindowSpec.from_json(judged.check.args["window"]), context, _start(judged).detail)
 
 
 def _span(judged: Judged) -> Span:
@@ -383,7 +387,7 @@ def _span(judged: Judged) -> Span:
     return observations.span(judged.history, since, judged.moment("until"))
 
 
-# Histories that could be
+# Possible histories
 
 
 def _drop(history: History, is_dropped: Callable[[Entry], bool]) -> History:
@@ -393,11 +397,11 @@ def _drop(history: History, is_dropped: Callable[[Entry], bool]) -> History:
 def _moved(history: History, moved: Callable[[float], float]) -> History:
     """Shift the whole recording in time; values in objects stay, except for their times."""
 
-    def at_its_time(entry: Entry) -> Entry:
-        then = replace(entry, t=moved(entry.t), data=_moved_times(entry.data, moved))
-        return then if then.t == entry.t else written_then(history, then)
+    def at_new_time(entry: Entry) -> Entry:
+        moved_entry = replace(entry, t=moved(entry.t), data=_moved_times(entry.data, moved))
+        return moved_entry if moved_entry.t == entry.t else written_then(history, moved_entry)
 
-    return History.of(map(at_its_time, history.entries))
+    return History.of(map(at_new_time, history.entries))
 
 
 def _moved_times(data: Mapping[str, Json], moved: Callable[[float], float]) -> Mapping[str, Json]:
@@ -408,7 +412,7 @@ def _moved_times(data: Mapping[str, Json], moved: Callable[[float], float]) -> M
 
 
 def _later(history: History, from_t: float, by_s: float, *, healing_stays: bool = False) -> History:
-    """Delay everything from one time on, except for a healing, from whose end windows count."""
+    """Delay all entries from one time on, except for the fault steps if windows count from a heal."""
     moved = _moved(history, lambda t: t + by_s if t >= from_t else t)
     if not healing_stays:
         return moved
@@ -416,9 +420,9 @@ def _later(history: History, from_t: float, by_s: float, *, healing_stays: bool 
     return History.of([*_drop(moved, lambda entry: entry.kind == "fault").entries, *stay])
 
 
-def _sooner(history: History, received_t: float, event_t: float, wanted_t: float) -> History:
-    """Move the event from `event_t` to `wanted_t`; what is between `received_t` and it is compressed."""
-    share = (max(wanted_t, received_t + _MOMENT_S) - received_t) / (event_t - received_t)
+def _sooner(history: History, received_t: float, event_t: float, target_t: float) -> History:
+    """Move the event from `event_t` to `target_t`; entries between `received_t` and it move closer."""
+    share = (max(target_t, received_t + _MOMENT_S) - received_t) / (event_t - received_t)
 
     def moved(t: float) -> float:
         if t <= received_t:
@@ -438,16 +442,20 @@ def _without(history: History, moment: Moment, since_t: float) -> History:
         history = History.of(
             part
             for entry in history.entries
-            for part in ([entry] if entry.t != t or not _tells(entry, moment) else _undone(history, entry))
+            for part in (
+                [entry]
+                if entry.t != t or not _shows_moment(entry, moment)
+                else _without_change(history, entry)
+            )
         )
-        again = moments.find(history, moment, since_t)
-        assert again is None or again.t != t, f"{moment} cannot be taken away"
-        event = again
+        next_event = moments.find(history, moment, since_t)
+        assert next_event is None or next_event.t != t, f"{moment} cannot be removed"
+        event = next_event
     return history
 
 
-def _undone(history: History, entry: Entry) -> list[Entry]:
-    """Return nothing, or the unchanged object if the entry delivers a sentinel."""
+def _without_change(history: History, entry: Entry) -> list[Entry]:
+    """Return no entry, or one with the unchanged object if it delivers a sentinel."""
     if entry.kind != "watch":
         return []
     meta = entry.data["object"]["metadata"]
@@ -460,7 +468,7 @@ def _undone(history: History, entry: Entry) -> list[Entry]:
     return [replace(entry, data={**entry.data, "object": before})]
 
 
-def _tells(entry: Entry, moment: Moment) -> bool:
+def _shows_moment(entry: Entry, moment: Moment) -> bool:
     read_from = moments.resources(moment)
     if read_from:
         return entry.kind == "watch" and entry.data["resource"] in read_from
@@ -479,18 +487,18 @@ def _renewed(history: History, node: str, t: float) -> History:
     return History.of([*history.entries, Entry(t + _MOMENT_S, "watch", data)])
 
 
-def _can_come(history: History, moment: Moment, t: float) -> bool:
+def _is_possible(history: History, moment: Moment, t: float) -> bool:
     """Return whether the object of a moment existed at `t` (s) in another state."""
     return not moments.unable(history, moment, Span.at(t))
 
 
-def _blind(history: History, resource: str, since_t: float, until_t: float) -> History:
+def _with_gap(history: History, resource: str, since_t: float, until_t: float) -> History:
     gap = Entry(until_t, "gap", {"resource": resource, "since": since_t, "reason": "the connection broke"})
     return History.of([*history.entries, gap])
 
 
 def revised(history: History) -> History:
-    """Give all writes revisions in the order of their receipt: entries were moved."""
+    """Give all writes revisions in the order of their receipt, after entries were moved."""
 
     def revision(entry: Entry) -> int:
         return int(entry.data["object"]["metadata"]["resourceVersion"])
@@ -505,10 +513,10 @@ def revised(history: History) -> History:
         metadata = {**written["metadata"], "resourceVersion": str(revisions[id(entry)])}
         return replace(entry, data={**entry.data, "object": {**written, "metadata": metadata}})
 
-    return _fenced_anew(History.of(map(with_revision, history.entries)))
+    return _with_new_fence(History.of(map(with_revision, history.entries)))
 
 
-def _fenced_anew(history: History) -> History:
+def _with_new_fence(history: History) -> History:
     """Make the last fence list what such a cluster would have listed."""
     fences = history.of_kind("fence")
     if not fences:

@@ -109,7 +109,7 @@ def _leftovers(footprint: Footprint) -> list[str]:
     lsns = [*root_prefix(), "lsns", "-n", "-o", "NS"]
     listed = proc.run(lsns, timeout_s=_COMMAND_TIMEOUT_S, check=False)
     if listed.status != 0:
-        return ["nobody knows which namespaces: a process ended while lsns looked at it"]
+        return ["unknown namespaces: a process ended while lsns read it"]
     alive = footprint.namespaces & {line.split()[0] for line in listed.stdout.splitlines()}
     folder = RUNTIME_ROOT / footprint.lab
     return [

@@ -37,7 +37,7 @@ COMMAND_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunResult:
     """Exit status, output and run folder of a child pytest."""
 
     status: int
@@ -72,8 +72,8 @@ class Cluster:
 
     lab: LabHandle
     run: Path
-    stopped: list[int] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
+    paused_pids: list[int] = field(default_factory=list)
+    scenarios_ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def target(self) -> str:
@@ -90,18 +90,18 @@ class Cluster:
         bare = (item for item in items if not item["metadata"].get("ownerReferences"))
         return next((item for item in bare if self._is_ours(item)), None)
 
-    def _is_ours(self, fault: Json) -> bool:
-        """Return whether a pod is the scenario's: bound to one of our nodes, or about to be."""
-        spec, selected = fault["spec"], fault["spec"].get("nodeSelector") or {}
-        on = spec.get("nodeName") or selected.get(HOSTNAME_LABEL)
+    def _is_ours(self, pod: Json) -> bool:
+        """Return whether a pod is bound to one of the lab's nodes, or selects one."""
+        spec, selected = pod["spec"], pod["spec"].get("nodeSelector") or {}
+        node_name = spec.get("nodeName") or selected.get(HOSTNAME_LABEL)
         zone = selected.get(ZONE_LABEL, "")
-        is_here = on in self.lab.fleet.node_names() if on else zone == self.lab.zone
-        return is_here and fault["metadata"]["name"] != SENTINEL
+        is_in_lab = node_name in self.lab.fleet.node_names() if node_name else zone == self.lab.zone
+        return is_in_lab and pod["metadata"]["name"] != SENTINEL
 
-    def until(self, look: Callable[[], object]) -> None:
+    def until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds; the end of the scenarios is an error."""
-        assert eventually(lambda: self.over.is_set() or look(), VISIBLE_TIMEOUT_S)
-        assert not self.over.is_set(), "the scenarios ended before the cluster could be altered"
+        assert eventually(lambda: self.scenarios_ended.is_set() or condition(), VISIBLE_TIMEOUT_S)
+        assert not self.scenarios_ended.is_set(), "the scenarios ended before the cluster could be altered"
 
     def until_recorded(self, text: str = "begun") -> None:
         """Wait until a recording contains a text."""
@@ -130,7 +130,7 @@ class Cluster:
         """Wait until the target is Ready."""
         self.until(lambda: condition_status(self.node(), "Ready") == "True")
 
-    def until_pod_leaves(self) -> None:
+    def until_pod_is_terminating(self) -> None:
         """Wait until the scenario's pod has its deletion timestamp."""
         self.until(lambda: (self.pod() or {"metadata": {}})["metadata"].get("deletionTimestamp"))
 
@@ -148,29 +148,29 @@ class Cluster:
     def pause(self, component: str) -> None:
         """Send SIGSTOP to a component; it continues at the latest when the scenarios end."""
         pid = self.pid(component)
-        self.stopped.append(pid)
+        self.paused_pids.append(pid)
         self.command("kill", "-STOP", str(pid))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Send SIGCONT to all paused components."""
-        while self.stopped:
-            self.command("kill", "-CONT", str(self.stopped.pop()))
+        while self.paused_pids:
+            self.command("kill", "-CONT", str(self.paused_pids.pop()))
 
     @contextmanager
-    def undecided(self) -> Iterator[None]:
-        """Pause the node controller from a fault's injection on, until the context ends.
+    def node_controller_paused(self) -> Iterator[None]:
+        """Pause the controller manager after a fault's injection, until the context ends.
 
-        What happens in here comes before the controller decides about the node, however slow the host is.
+        Thus the node controller reacts to the node only after the context, however slow the host is.
         """
         self.until_recorded('"step":"injected"')
         self.pause("kube-controller-manager")
         try:
             yield
         finally:
-            self.go_on()
+            self.resume()
 
-    def ports_from_outside(self) -> list[str]:
-        """Return the ports of API clients outside the lab, which are the harness's."""
+    def harness_ports(self) -> list[str]:
+        """Return the source ports of API clients outside the lab: the harness's."""
         lines = self.command("ss", "-Htnp", "state", "established", "dport", "=", ":6443").splitlines()
         ports = {line.split()[2].rpartition(":")[2] for line in lines if "users:" not in line}
         assert ports, lines
@@ -186,7 +186,7 @@ class Cluster:
         assert output["status"] == 0, f"{argv}: {output['stderr']}"
         return str(output["stdout"])
 
-    def in_node(self, *argv: str) -> str:
+    def run_on_target(self, *argv: str) -> str:
         """Run a command on the target without its sshd."""
         pid = next(entry.pid for entry in self.lab.fleet.nodes() if entry.name == self.target)
         return self.command("nsenter", f"--target={pid}", "--mount", "--pid", "--", *argv)
@@ -204,27 +204,27 @@ def shipped(name: str) -> str:
     return str(scenarios_dir() / name)
 
 
-def named(lab: LabHandle) -> str:
-    """Return a lab, or our zone of it, as a value of `--lab`."""
+def lab_option(lab: LabHandle) -> str:
+    """Return the value of `--lab` for a lab, or for its one zone."""
     return f"{lab.name}/{lab.zone}" if lab.zone else lab.name
 
 
-def check_fall(ended: Ended, claims: Set[str], unharmed: Set[str] = frozenset()) -> None:
-    """Assert that claims deviate, possibly among others, and that all judgments of `unharmed` conform."""
-    assert ended.deviating() >= claims
-    assert ended.labels_of(unharmed) <= {"conforms"}
-    assert unharmed <= ended.claims()
-    assert ended.status == 1
+def check_deviations(result: RunResult, claims: Set[str], conforming: Set[str] = frozenset()) -> None:
+    """Assert that claims deviate, possibly among others, and that all judgments of `conforming` conform."""
+    assert result.deviating() >= claims
+    assert result.labels_of(conforming) <= {"conforms"}
+    assert conforming <= result.claims()
+    assert result.status == 1
 
 
-def run_scenarios(lab: LabHandle, run: Path, alter: Alteration, scenario: str, *arguments: str) -> Ended:
+def run_scenarios(lab: LabHandle, run: Path, alter: Alteration, scenario: str, *arguments: str) -> RunResult:
     """Run scenarios on a lab in a child pytest while `alter` changes the cluster."""
     cluster = Cluster(lab, run)
-    with _beside(cluster, alter):
+    with _in_background(cluster, alter):
         process = proc.run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull),
-                *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", named(lab)),
+                *("--rootdir", str(Path(scenario).parent), "--run", str(run), "--lab", lab_option(lab)),
                 *("--profile", lab.profile.name, "--again", "0", scenario, *arguments),
             ],
             timeout_s=RUN_TIMEOUT_S,
@@ -232,20 +232,20 @@ def run_scenarios(lab: LabHandle, run: Path, alter: Alteration, scenario: str, *
             check=False,
         )
         print(process.stdout, process.stderr)
-    return Ended(process.status, process.stdout + process.stderr, run)
+    return RunResult(process.status, process.stdout + process.stderr, run)
 
 
 @contextmanager
-def _beside(cluster: Cluster, alter: Alteration) -> Iterator[None]:
+def _in_background(cluster: Cluster, alter: Alteration) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
-        altering = pool.submit(alter, cluster)
+        alteration = pool.submit(alter, cluster)
         try:
             yield
         finally:
-            cluster.over.set()
-            cluster.go_on()
-        altering.result()
-        cluster.go_on()
+            cluster.scenarios_ended.set()
+            cluster.resume()
+        alteration.result()
+        cluster.resume()
 
 
 # Alterations
@@ -258,25 +258,25 @@ ETCD = ("127.0.0.1", 2379)
 ANSWER_TIMEOUT_S = 10.0
 
 
-def a_renewal_is_late(cluster: Cluster) -> None:
+def lease_renewal_is_late(cluster: Cluster) -> None:
     cluster.until_recorded()
     pause(LATE_S)
     cluster.pause(f"kubelet-{cluster.target}")
     pause(LATE_S)
-    cluster.go_on()
+    cluster.resume()
 
 
-def nobody_schedules(cluster: Cluster) -> None:
+def scheduler_is_paused(cluster: Cluster) -> None:
     cluster.until_recorded()
     cluster.pause("kube-scheduler")
 
 
-def nobody_taints(cluster: Cluster) -> None:
+def controller_manager_is_paused(cluster: Cluster) -> None:
     cluster.until_recorded()
     cluster.pause("kube-controller-manager")
 
 
-def etcd_loses_a_pod(cluster: Cluster) -> None:
+def pod_is_deleted_in_etcd(cluster: Cluster) -> None:
     """Delete the scenario's pod in etcd, bypassing the API server."""
     cluster.until_cordoned()
     # An event within the slack may precede the anchor.
@@ -290,8 +290,10 @@ def etcd_loses_a_pod(cluster: Cluster) -> None:
 
 
 @contextmanager
-def refused(cluster: Cluster, rules: Sequence[Json], conditions: Sequence[Json] = ()) -> Iterator[None]:
-    """Make the API server refuse matching requests."""
+def requests_denied(
+    cluster: Cluster, rules: Sequence[Json], conditions: Sequence[Json] = ()
+) -> Iterator[None]:
+    """Deny matching requests by a ValidatingAdmissionPolicy."""
     api, policies = cluster.lab.cluster.api, "/apis/admissionregistration.k8s.io/v1"
     name = f"altered-{uuid.uuid4().hex[:8]}"
     policy = {
@@ -313,33 +315,33 @@ def refused(cluster: Cluster, rules: Sequence[Json], conditions: Sequence[Json] 
         api.delete(f"{policies}/validatingadmissionpolicies/{name}")
 
 
-def nobody_may_make_nodes(cluster: Cluster) -> None:
+def node_creation_is_denied(cluster: Cluster) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nodes"]}
-    with refused(cluster, [rule]):
-        cluster.over.wait()
+    with requests_denied(cluster, [rule]):
+        cluster.scenarios_ended.wait()
 
 
 def startup_taints_are_reconciled(cluster: Cluster) -> None:
-    """Taint two nodes as if their kubelets reconciled it: one restarts with it, and one Node is recreated."""
+    """Taint two nodes as if their kubelets reconciled startup taints: a restarted one, a recreated one."""
     api, taint = cluster.lab.cluster.api, {"spec": {"taints": [LATE_TAINT]}}
     name = cluster.until_injected("kubelet-settings")
     pause(SLACK_S)
     api.patch(node(name), taint)
     cluster.until_injected("node-deleted")
     cluster.until(lambda: api.get(node(name)))
-    # One watch delivers the creation and the taint: their order is known.
+    # One watch delivers the creation and the taint, so their order is certain.
     api.patch(node(name), taint)
-    cluster.over.wait()
+    cluster.scenarios_ended.wait()
     api.patch(node(name), {"spec": {"taints": None}})
 
 
 def combined(*alterations: Alteration) -> Alteration:
-    """Combine several alterations of one cluster, run in parallel."""
+    """Return an alteration that runs several ones in parallel."""
 
-    def all_of_them(cluster: Cluster) -> None:
+    def alter_all(cluster: Cluster) -> None:
         with ThreadPoolExecutor(len(alterations)) as pool:
-            for altering in [pool.submit(alter, cluster) for alter in alterations]:
-                altering.result()
+            for alteration in [pool.submit(alter, cluster) for alter in alterations]:
+                alteration.result()
 
-    all_of_them.__name__ = ", ".join(alter.__name__ for alter in alterations)
-    return all_of_them
+    alter_all.__name__ = ", ".join(alter.__name__ for alter in alterations)
+    return alter_all

@@ -68,18 +68,18 @@ class Running:
 
 
 def is_injected(run: Path) -> bool:
-    """Return whether a fault is in."""
+    """Return whether a fault is injected."""
     return "injected" in steps(run)
 
 
 def two_are_injected(run: Path) -> bool:
-    """Return whether two scenarios of a run have a fault in."""
+    """Return whether two scenarios of a run have injected a fault."""
     return steps(run).count("injected") == 2
 
 
 @contextmanager
 def running(*arguments: str, cwd: Path, until: Callable[[Path], object] = is_injected) -> Iterator[Running]:
-    """Start `nodeproof run`, wait until its folder shows something, and kill it when the context ends."""
+    """Start `nodeproof run`, wait until `until` holds for its folder, and kill it when the context ends."""
     log = cwd / "log"
     process = start("run", "--no-site", *arguments, cwd=cwd, log=log)
     try:

@@ -25,7 +25,7 @@ from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.report import plain, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.site import find_node
-from tests.acceptance.altered import Alteration, Ended, run_scenarios
+from tests.acceptance.altered import Alteration, RunResult, run_scenarios
 from tests.chromium import Page, chromium
 from tests.golden_runs import RUNS, thawed
 from tests.unit.synthetic_runs import CLAIMS
@@ -33,8 +33,8 @@ from tests.unit.synthetic_runs import CLAIMS
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 _SERVE_TIMEOUT_S = 20.0
 _NAME, _LOCK, _USERS = "shared-lab", "shared-lab.lock", "shared-lab.users"
-Run = Callable[..., Ended]
-SMALL = '''
+Run = Callable[..., RunResult]
+SMALL_SCENARIO = '''
 """A partition, and whether the cluster notices."""
 
 from nodeproof.plugin import Judge
@@ -55,7 +55,7 @@ def test_partitioned_node_is_noticed(lab: Lab, judge: Judge) -> None:
     judge("monitoring.detection-time", unknown.after(last_heartbeat(node, unknown), windows.detection()))
     judge("taints.unreachable-noexecute", tainted)
 '''
-IMPATIENT = """
+SHORT_HEAL_TIMEOUT = """
 
 import nodeproof.safety.injector
 
@@ -74,12 +74,12 @@ def shared_zone(components: Components, tmp_path_factory: pytest.TempPathFactory
         request = starting.LabRequest(starting.new_name(), 3 * workers, workers, "fast", keep=False)
         return starting.up(request, components, print)
 
-    with by_all(folder.parent if workers > 1 else folder, start) as lab:
+    with shared_by_workers(folder.parent if workers > 1 else folder, start) as lab:
         yield lab
 
 
 @contextmanager
-def by_all(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
+def shared_by_workers(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
     """Provide the lab that a folder names, restricted to a zone that no other worker has.
 
     All workers share the folder. The lab is started if there is none.
@@ -87,28 +87,28 @@ def by_all(folder: Path, start: Callable[[], LabHandle]) -> Iterator[LabHandle]:
     users = os.open(folder / _USERS, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         with locked(folder / _LOCK):
-            lab = _there(folder) or _started(folder, start)
+            lab = _attach_shared(folder) or _start_shared(folder, start)
             # The last worker of an ended lab may not have closed its file yet.
             fcntl.flock(users, fcntl.LOCK_SH)
-            zone, taken = _free(folder, lab.fleet.zones())
+            zone, taken = _take_free_zone(folder, lab.fleet.zones())
             lab.restrict_to_zone(zone)
         try:
             yield lab
         finally:
             os.close(taken)
             with locked(folder / _LOCK):
-                _give_back(lab, users)
+                _release(lab, users)
     finally:
         os.close(users)
 
 
-def _there(folder: Path) -> LabHandle | None:
+def _attach_shared(folder: Path) -> LabHandle | None:
     with contextlib.suppress(FileNotFoundError, Problem, OutsideError):
         return registry.attach((folder / _NAME).read_text(), hold=True)
     return None
 
 
-def _free(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
+def _take_free_zone(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
     """Return a zone and the descriptor that locks it against other workers while it is open."""
     for zone in zones:
         taken = os.open(folder / f"{_NAME}.{zone}", os.O_RDWR | os.O_CREAT, 0o600)
@@ -118,13 +118,13 @@ def _free(folder: Path, zones: Sequence[str]) -> tuple[str, int]:
     raise AssertionError(f"no zone of {', '.join(zones)} is free")
 
 
-def _started(folder: Path, start: Callable[[], LabHandle]) -> LabHandle:
+def _start_shared(folder: Path, start: Callable[[], LabHandle]) -> LabHandle:
     lab = start()
     (folder / _NAME).write_text(lab.name)
     return lab
 
 
-def _give_back(lab: LabHandle, users: int) -> None:
+def _release(lab: LabHandle, users: int) -> None:
     unlock(users)
     if try_lock(users):
         lab.down()
@@ -140,28 +140,28 @@ def lab(shared_zone: LabHandle) -> LabHandle:
 
 
 @pytest.fixture(scope="session")
-def altered_whole(components: Components) -> Iterator[LabHandle]:
+def shared_whole_lab(components: Components) -> Iterator[LabHandle]:
     """Return a lab of three `fast` nodes, for reversible alterations of the whole cluster."""
     with started(components, 3) as lab:
         yield lab
 
 
 @pytest.fixture(scope="session")
-def served(altered_whole: LabHandle) -> Path:
+def served(shared_whole_lab: LabHandle) -> Path:
     """Return an administrator's kubeconfig of the lab on loopback."""
     ready: SimpleQueue[Path] = SimpleQueue()
     serve = threading.Thread(
-        target=serve_api, args=(altered_whole, 0, lambda _port, path: ready.put(path)), daemon=True
+        target=serve_api, args=(shared_whole_lab, 0, lambda _port, path: ready.put(path)), daemon=True
     )
     serve.start()
     return ready.get(timeout=_SERVE_TIMEOUT_S)
 
 
 @pytest.fixture
-def whole_lab(altered_whole: LabHandle) -> LabHandle:
+def whole_lab(shared_whole_lab: LabHandle) -> LabHandle:
     """Return that lab with its nodes Ready."""
-    altered_whole.wait_nodes_ready()
-    return altered_whole
+    shared_whole_lab.wait_nodes_ready()
+    return shared_whole_lab
 
 
 @pytest.fixture
@@ -172,10 +172,10 @@ def own_lab(components: Components) -> Iterator[LabHandle]:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> str:
+def small_scenario(tmp_path: Path) -> str:
     """Write a minimal scenario of a team."""
     path = tmp_path / "test_small.py"
-    path.write_text(SMALL)
+    path.write_text(SMALL_SCENARIO)
     return str(path)
 
 
@@ -183,7 +183,7 @@ def small(tmp_path: Path) -> str:
 def run(tmp_path: Path) -> Run:
     """Return `run(lab, alteration, *arguments)`, which runs scenarios on an altered cluster."""
 
-    def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> Ended:
+    def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> RunResult:
         return run_scenarios(lab, tmp_path / "run", alter, *arguments)
 
     return run_on

@@ -1,4 +1,4 @@
-"""An audit of a lab as somebody's own cluster: with its own user and only the rights of its role."""
+"""An audit of a lab as a user's own cluster: with its own user and only the rights of its role."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from nodeproof.audit import CLAIMS, TOLERATIONS
 from nodeproof.cluster.resources import node
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import CompletedCommand, check_refused, nodeproof
-from tests.acceptance.stranger import account, with_user
+from tests.acceptance.own_cluster import account, with_user
 from tests.waiting import eventually
 
 NAME, LOG_TIMEOUT_S = "nodeproof-audit", 20.0
-ABOUT_PROBLEMS = {
+WITHOUT_SUBJECT = {
     "cidr.unique",
     "conditions.pressure-unknown-when-unreachable",
     "cordon.taint",
     "monitoring.unknown-reason",
     "taints.noschedule-by-condition",
 }
-"""Claims for which an unaltered lab has no node in the state that they are about."""
+"""Claims about node states that an unaltered lab does not have."""
 Audit = Callable[..., CompletedCommand]
 
 
 @pytest.fixture(scope="module")
 def kubeconfig(
-    served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
+    served: Path, shared_whole_lab: LabHandle, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Write a kubeconfig of a user who has the rights that `--rbac` prints, and no other."""
     folder = tmp_path_factory.mktemp("audit")
     role = yaml.safe_load(nodeproof("audit", "--rbac", "--allow-nodes-proxy", cwd=folder).stdout)
-    with account(served, altered_whole, folder, role) as kubeconfig:
+    with account(served, shared_whole_lab, folder, role) as kubeconfig:
         yield kubeconfig
 
 
@@ -55,7 +55,7 @@ def test_unaltered_lab_conforms_and_nothing_is_written(
     assert all(word in first_line for word in ("context ", "server https://127.0.0.1:", "user "))
     content = json.loads(process.stdout)
     labels = {row["claim"]: row["code"] or row["verdict"] for row in content["verdicts"]}
-    expected = dict.fromkeys(set(CLAIMS) - ABOUT_PROBLEMS, "conforms") | {TOLERATIONS: "settings-unknown"}
+    expected = dict.fromkeys(set(CLAIMS) - WITHOUT_SUBJECT, "conforms") | {TOLERATIONS: "settings-unknown"}
     assert labels == expected
     settings = {entry["name"]: entry["value"] for entry in content["settings"]}
     assert settings["nodeLeaseDurationSeconds"] == "8"
@@ -78,7 +78,7 @@ def writes_by(lab: LabHandle, account: str) -> list[str]:
 
 @contextmanager
 def with_phase(lab: LabHandle, name: str) -> Iterator[None]:
-    """Set the phase of a Node, which its kubelet leaves alone."""
+    """Set the phase of a Node, which its kubelet does not overwrite."""
     status = f"{node(name)}/status"
     lab.cluster.api.patch(status, {"status": {"phase": "Running"}})
     try:
@@ -103,7 +103,7 @@ def test_only_the_altered_node_deviates(whole_lab: LabHandle, audit: Audit) -> N
         ("unknown", "", ("refuses", "audit --rbac")),
     ],
 )
-def test_server_that_does_not_let_it_in_gives_one_line(
+def test_unreachable_or_refusing_server_gives_one_line(
     served: Path, tmp_path: Path, token: str, server: str, words: tuple[str, ...]
 ) -> None:
     config = with_user(served, tmp_path / "config", {"token": token}, server)

@@ -13,7 +13,7 @@ from nodeproof.labs.client import registry, starting
 from nodeproof.model.problem import Problem
 from nodeproof.root import root_prefix
 from tests.acceptance.command import TOP, check_refused, nodeproof
-from tests.acceptance.conftest import SMALL
+from tests.acceptance.conftest import SMALL_SCENARIO
 
 SCENARIO = str(TOP / "scenarios" / "monitoring")
 
@@ -49,9 +49,9 @@ def test_unavailable_version_is_refused_in_one_line(tmp_path: Path) -> None:
     check_refused(process, "v1.36.999")
 
 
-def test_misspelt_need_ends_the_run_before_it_begins(tmp_path: Path) -> None:
-    """Otherwise it would be skipped forever, and nobody would notice."""
-    (tmp_path / "test_small.py").write_text(SMALL.replace("faulted=1", 'features=("sytemd",)'))
+def test_misspelt_need_is_refused_before_the_run(tmp_path: Path) -> None:
+    """A scenario with an unknown need would be skipped in every run."""
+    (tmp_path / "test_small.py").write_text(SMALL_SCENARIO.replace("faulted=1", 'features=("sytemd",)'))
     process = nodeproof("run", "test_small.py", cwd=tmp_path)
     scenario = "test_small.py::test_partitioned_node_is_noticed"
     check_refused(process, "unknown feature 'sytemd'", scenario, "systemd")
@@ -86,11 +86,11 @@ def test_lab_without_root_or_sudo_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.alone
 def test_leftover_lab_is_swept_by_the_next_start(tmp_path: Path) -> None:
     name = starting.new_name()
-    left = RUNTIME_ROOT / name
-    (left / "logs").mkdir(parents=True)
-    (left / "lock").touch()
-    (left / "spec.json").write_text("{}")
+    folder = RUNTIME_ROOT / name
+    (folder / "logs").mkdir(parents=True)
+    (folder / "lock").touch()
+    (folder / "spec.json").write_text("{}")
     process = nodeproof("down", "--lab-name", name, cwd=tmp_path)
     assert process.status == 2
     assert name in registry.sweep()
-    assert not left.exists()
+    assert not folder.exists()

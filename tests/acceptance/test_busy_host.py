@@ -1,4 +1,4 @@
-"""A run on a host that is sometimes too busy: open claims are retried at the end."""
+"""A run on a busy host: scenarios that it leaves unproven are retried at the end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_scenario_unproven_by_load_is_retried_after_all_others(tmp_path: Path) -
     assert all(entries[-1].t < begins_again_t for name, entries in histories.items() if name not in again)
 
 
-@pytest.mark.night("what leaves a scenario open is the same; what is printed then is read here")
+@pytest.mark.night("CI has the same load; this test reads the output")
 def test_unproven_scenario_names_the_busiest_processes(tmp_path: Path) -> None:
     process, written = run(tmp_path, always=True)
 

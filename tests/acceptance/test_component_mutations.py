@@ -7,12 +7,12 @@ import pytest
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.altered import (
     Alteration,
-    a_renewal_is_late,
-    check_fall,
-    etcd_loses_a_pod,
-    nobody_may_make_nodes,
-    nobody_schedules,
-    nobody_taints,
+    check_deviations,
+    controller_manager_is_paused,
+    lease_renewal_is_late,
+    node_creation_is_denied,
+    pod_is_deleted_in_etcd,
+    scheduler_is_paused,
     shipped,
     startup_taints_are_reconciled,
 )
@@ -25,27 +25,33 @@ SHOWN, TAINT, BLOCKS = {"cordon.display", "cordon.not-a-condition"}, "cordon.tai
 NODES = ("naming.dns-subdomain", "naming.unique", "manual-node.create")
 RENEWAL, WRITER = "heartbeat.lease-interval", "heartbeat.kubelet-is-writer"
 COMPONENTS = [
-    pytest.param(etcd_loses_a_pod, CORDON, SHOWN | {TAINT}, marks=falls(BLOCKS), id="etcd"),
-    pytest.param(nobody_may_make_nodes, NAMES, set(), marks=falls(*NODES), id="kube-apiserver"),
-    pytest.param(nobody_taints, CORDON, SHOWN | {BLOCKS}, marks=falls(TAINT), id="kube-controller-manager"),
-    pytest.param(nobody_schedules, CORDON, SHOWN | {TAINT}, marks=falls(BLOCKS), id="kube-scheduler"),
-    pytest.param(a_renewal_is_late, LEASE, {WRITER}, marks=falls(RENEWAL), id="kubelet"),
+    pytest.param(pod_is_deleted_in_etcd, CORDON, SHOWN | {TAINT}, marks=falls(BLOCKS), id="etcd"),
+    pytest.param(node_creation_is_denied, NAMES, set(), marks=falls(*NODES), id="kube-apiserver"),
+    pytest.param(
+        controller_manager_is_paused,
+        CORDON,
+        SHOWN | {BLOCKS},
+        marks=falls(TAINT),
+        id="kube-controller-manager",
+    ),
+    pytest.param(scheduler_is_paused, CORDON, SHOWN | {TAINT}, marks=falls(BLOCKS), id="kube-scheduler"),
+    pytest.param(lease_renewal_is_late, LEASE, {WRITER}, marks=falls(RENEWAL), id="kubelet"),
 ]
 """An altered component, the scenario, and the claims that conform all the same."""
 
 
 @pytest.mark.core
 @pytest.mark.xdist_group("whole lab")
-@pytest.mark.parametrize(("alter", "scenario", "unharmed"), COMPONENTS)
+@pytest.mark.parametrize(("alter", "scenario", "conforming"), COMPONENTS)
 def test_claim_deviates_if_a_component_behaves_differently(
     whole_lab: LabHandle,
     run: Run,
     alter: Alteration,
     scenario: str,
-    unharmed: set[str],
+    conforming: set[str],
     claims: frozenset[str],
 ) -> None:
-    check_fall(run(whole_lab, alter, scenario), claims, unharmed)
+    check_deviations(run(whole_lab, alter, scenario), claims, conforming)
 
 
 @falls("registration.with-taints-noop-without-register", "registration.with-taints-not-reconciled")
@@ -53,6 +59,6 @@ def test_claims_deviate_if_startup_taints_are_reconciled(
     whole_lab: LabHandle, run: Run, claims: frozenset[str]
 ) -> None:
     """NodeRestriction keeps a kubelet with a bug from it."""
-    ended = run(whole_lab, startup_taints_are_reconciled, EDITS, "-k", "keeps_taints")
+    result = run(whole_lab, startup_taints_are_reconciled, EDITS, "-k", "keeps_taints")
 
-    assert ended.deviating() == claims
+    assert result.deviating() == claims

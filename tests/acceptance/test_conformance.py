@@ -18,11 +18,11 @@ from nodeproof.session.coverage import COLUMNS, coverage
 from tests.acceptance.command import TOP, CompletedCommand, labs_of, nodeproof, the_run
 
 pytestmark = pytest.mark.alone
-"""It has a lab of 29 nodes."""
+"""Its lab has 29 nodes."""
 RUN_TIMEOUT_S = 1500.0
 LINES, LAST_LINES = 120, 40
-KEPT = TOP / "reports" / "out" / "failed-conformance"
-FLAGS_OF_FAST = {
+FAILED_RUN = TOP / "reports" / "out" / "failed-conformance"
+SCALED_DEFAULTS = {
     "eviction.default-tolerations-injected",
     "monitoring.grace-period-default",
     "monitoring.period-default",
@@ -47,7 +47,7 @@ def expected_labels(kubernetes_version: str) -> dict[str, str]:
     """
     column = 2 + COLUMNS.index((PROCESS.name, "fast"))
     rows = [line.split() for line in coverage([]).partition("\n\n")[0].splitlines()[1:]]
-    cells = {row[0]: "scaled" if row[0] in FLAGS_OF_FAST else row[column] for row in rows}
+    cells = {row[0]: "scaled" if row[0] in SCALED_DEFAULTS else row[column] for row in rows}
     claims = catalogue.load()
     bugs = {name: claim.reported for name, claim in catalogue.judged(claims).items() if claim.area != "storm"}
     judged = {
@@ -68,7 +68,7 @@ def test_every_claim_conforms_unless_the_lab_cannot_prove_it(finished: tuple[Com
     expected = expected_labels(rundir.read_facts(run).kubernetes_version)
     if labels != expected:
         # pytest removes its folders after three sessions, and with them the recordings.
-        shutil.copytree(run, KEPT, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(run, FAILED_RUN, symlinks=True, dirs_exist_ok=True)
     assert labels == expected, {claim: row["reason"] for claim, row in worst.items()}
     assert process.status == 0
 

@@ -1,4 +1,4 @@
-"""Commands of README and docs about a lab: they work as shown, the tutorial in order with its exit codes."""
+"""Commands of README and docs about a lab work as shown; those of the tutorial in order, with exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.judgment import with_effect
 from nodeproof.report import rundir
 from tests import examples
-from tests.acceptance.altered import named
+from tests.acceptance.altered import lab_option
 from tests.acceptance.command import nodeproof, the_run
 from tests.documented import ON_A_LAB, TUTORIAL, Command, checkout, commands_of, runnable
 from tests.waiting import eventually
@@ -92,7 +92,7 @@ def test_documented_scenarios_prove_their_claims(whole_lab: LabHandle, tmp_path:
 
 def labels_of(lab: LabHandle, folder: Path) -> Mapping[str, list[str]]:
     """Return the verdicts on a user's scenarios, by claim."""
-    nodeproof("run", ".", "--no-site", "--lab", named(lab), cwd=folder)
+    nodeproof("run", ".", "--no-site", "--lab", lab_option(lab), cwd=folder)
     run = the_run(folder)
     assert run is not None
     labels: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ import yaml
 from nodeproof import proc
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import TOP, nodeproof, the_run
-from tests.acceptance.stranger import FUTURE, OwnCluster, account, owned_by_a_stranger
+from tests.acceptance.own_cluster import FUTURE, OwnCluster, account, with_timers_and_flags
 from tests.acceptance.test_run_on_a_cluster import STOPPED, check_judged_and_healed, listed
 from tests.documented import commands
 
@@ -27,8 +27,8 @@ FROM_HOST = ("/etc/ssl/certs", "/etc/pip.conf")
 """How pip reaches the index on this machine."""
 ON_A_CLUSTER = TOP / "docs" / "how-to" / "harm-your-cluster.md"
 UID = "65532"
-OTHERWISE_WRITABLE = ("/home/nodeproof", "/run/lock", "/var/tmp")
-"""The folders of the image besides /tmp in which that user can write: a read-only container has none."""
+WRITABLE_FOLDERS = ("/home/nodeproof", "/run/lock", "/var/tmp")
+"""Folders of the image besides /tmp in which its user can write; a read-only container has none."""
 PYTHON = "/opt/nodeproof/bin/python"
 ADMINISTRATOR = {
     "metadata": {"name": "nodeproof-administrator"},
@@ -86,7 +86,7 @@ def in_image(buildah: Program, tmp_path_factory: pytest.TempPathFactory) -> Prog
     entrypoint = buildah("inspect", "--format={{.OCIv1.Config.Entrypoint}}", container).strip("[]")
     assert buildah("run", container, "--", "id", "-u") == UID
     (empty := folder / "empty").mkdir()
-    read_only = [f"--volume={empty}:{place}:ro" for place in OTHERWISE_WRITABLE]
+    read_only = [f"--volume={empty}:{place}:ro" for place in WRITABLE_FOLDERS]
 
     def run(volumes: Iterable[str], *arguments: str) -> str:
         mounts = [*read_only, *(f"--volume={volume}" for volume in volumes)]
@@ -122,8 +122,8 @@ def documented_run(folder: Path) -> tuple[list[str], list[str]]:
     return volumes, words[image + 1 :]
 
 
-def move(lab: LabHandle, folder: Path, place: str) -> None:
-    """Let an inventory and its ssh_config name what they name, and the lab's key, as in the container."""
+def use_container_paths(lab: LabHandle, folder: Path, place: str) -> None:
+    """Rewrite the paths of an inventory and its ssh_config to those in the container; copy the lab's key."""
     key = lab.dir / "pki" / "ssh"
     shutil.copy(key, folder / "key")
     for path in (folder / "cluster.yaml", folder / "ssh_config"):
@@ -146,11 +146,11 @@ def test_image_runs_on_a_cluster_as_a_user_without_root(
     volumes.append(f"{socket}:{socket}")
     names = sorted(whole_lab.fleet.node_names())[:2]
     with (
-        owned_by_a_stranger(whole_lab),
+        with_timers_and_flags(whole_lab),
         account(served, whole_lab, cluster, ADMINISTRATOR) as kubeconfig,
         listed(OwnCluster(whole_lab, cluster, kubeconfig)) as own,
     ):
-        move(whole_lab, cluster, place)
+        use_container_paths(whole_lab, cluster, place)
         socket.chmod(0o666)
         in_image(volumes, "mark", option, inventory, *names, "--until", FUTURE)
         in_image(volumes, run, option, inventory, *others, f"{place}/test_cluster.py")

@@ -78,7 +78,7 @@ def set_up_copy(tmp_path: Path, calls: Path, release: str) -> tuple[Path, dict[s
 
 FEDORA = 'ID=fedora\nVERSION_ID=43\nPRETTY_NAME="Fedora Linux 43"\n'
 MINT = 'ID=linuxmint\nID_LIKE="ubuntu debian"\n'
-NONE_OF_THEM = "ID=arch\n"
+UNKNOWN_DISTRIBUTION = "ID=arch\n"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_missing_packages_have_the_names_of_the_distribution(
 @pytest.mark.parametrize("lacks", ["", "nft"])
 def test_unknown_distribution_needs_programs_and_no_package_manager(lacks: str, tmp_path: Path) -> None:
     calls, programs = tmp_path / "calls", tmp_path / "path"
-    top, environment = set_up_copy(tmp_path, calls, NONE_OF_THEM)
+    top, environment = set_up_copy(tmp_path, calls, UNKNOWN_DISTRIBUTION)
     for folder in environment.pop("PATH").split(os.pathsep):
         for path in Path(folder).glob("*"):
             if path.name not in ("apt-get", "dpkg-query", lacks) and not (programs / path.name).exists():

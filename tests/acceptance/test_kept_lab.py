@@ -1,4 +1,4 @@
-"""A long-running lab: a run leaves it unchanged and does not use nodes that are out of service."""
+"""A long-running lab: a run does not change it and leaves out cordoned and tainted nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from nodeproof.cluster.resources import node as node_path
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.report import rundir
-from tests.acceptance.altered import named, shipped
+from tests.acceptance.altered import lab_option, shipped
 from tests.acceptance.command import nodeproof
 
 CORDON, TWO_OF_THREE = shipped("cordon/test_cordon.py"), shipped("rate_limits/test_few_nodes.py")
@@ -31,7 +31,7 @@ def owned_lab(lab: LabHandle) -> Iterator[LabHandle]:
 def test_run_leaves_out_a_cordoned_node_and_keeps_it_cordoned(owned_lab: LabHandle, tmp_path: Path) -> None:
     """The run reports it, and claims that need that node are unproven."""
     cordoned, run = owned_lab.fleet.node_names()[0], tmp_path / "run"
-    command = ("run", "--no-site", "--lab", named(owned_lab), "--again", "0", "--run", str(run))
+    command = ("run", "--no-site", "--lab", lab_option(owned_lab), "--again", "0", "--run", str(run))
     process = nodeproof(*command, CORDON, TWO_OF_THREE, cwd=tmp_path)
     current = owned_lab.cluster.api.get(node_path(cordoned))
     rows = rundir.read_verdicts(run)
@@ -46,7 +46,9 @@ def test_run_keeps_a_foreign_taint(owned_lab: LabHandle, tmp_path: Path) -> None
     tainted = owned_lab.fleet.node_names()[0]
     owned_lab.cluster.api.patch(node_path(tainted), {"spec": {"unschedulable": None, "taints": [TAINT]}})
     run = str(tmp_path / "run")
-    process = nodeproof("run", "--no-site", "--lab", named(owned_lab), "--run", run, CORDON, cwd=tmp_path)
+    process = nodeproof(
+        "run", "--no-site", "--lab", lab_option(owned_lab), "--run", run, CORDON, cwd=tmp_path
+    )
     taints = owned_lab.cluster.api.get(node_path(tainted))["spec"]["taints"]
     assert process.status == 0
     assert (

@@ -1,4 +1,4 @@
-"""A lab as somebody's own cluster: what `mark` and `unmark` write and refuse, and what `plan` shows."""
+"""A lab as a user's own cluster: what `mark` and `unmark` write and refuse, and what `plan` shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodeproof.cluster.resources import node
 from nodeproof.cluster.workloads import IMAGE
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.model.pattern import Json
-from tests.acceptance.stranger import FUTURE, OwnCluster, account
+from tests.acceptance.own_cluster import FUTURE, OwnCluster, account
 from tests.acceptance.test_audit import writes_by
 from tests.waiting import eventually
 
@@ -31,11 +31,11 @@ def rule(group: str, verb: str, *resources: str) -> Json:
 
 @pytest.fixture(scope="module")
 def other_user(
-    served: Path, altered_whole: LabHandle, tmp_path_factory: pytest.TempPathFactory
+    served: Path, shared_whole_lab: LabHandle, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """Write a kubeconfig of a second user, who has the rights that `mark` names when it is refused."""
     rules = rule("", "get", "namespaces"), rule("", "list", "nodes"), rule("", "patch", "nodes")
-    with account(served, altered_whole, tmp_path_factory.mktemp("mark"), role(NAME, *rules)) as kubeconfig:
+    with account(served, shared_whole_lab, tmp_path_factory.mktemp("mark"), role(NAME, *rules)) as kubeconfig:
         yield kubeconfig
 
 

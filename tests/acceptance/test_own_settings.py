@@ -1,4 +1,4 @@
-"""Feature gates, flags and fields of a user: a lab runs with them, and none starts with unknown ones."""
+"""A lab runs with the feature gates, flags and fields of a user, and refuses unknown ones."""
 
 from __future__ import annotations
 

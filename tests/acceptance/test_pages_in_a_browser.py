@@ -21,7 +21,7 @@ pytestmark = pytest.mark.night(
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write pages of a run with every verdict, with hostile text, empty, without facts, and of all runs."""
+    """Write pages: every verdict, hostile text, an empty run, a run without facts, a matrix, an index."""
     folder = tmp_path_factory.mktemp("runs")
     judged = [claim.id for claim in CLAIMS.values() if claim.status == "judged"]
     kinds = (CONFORMS, CONFORMS, DEVIATES, GAP, LACKS)
@@ -40,12 +40,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, fault in (("judged", "partition"), ("hostile", long)):
         recovered = Recovery(fault, "node-1", 30.0, 40.0, 45.0, 370.0, 3.0, {"detected_s": (20.0, 50.0)})
-        folder_of_it = rundir.scenario_dir(runs[name], "a.py::test_0")
-        rundir.write_json(folder_of_it / recovery.FILE, [asdict(recovered)])
+        scenario_folder = rundir.scenario_dir(runs[name], "a.py::test_0")
+        rundir.write_json(scenario_folder / recovery.FILE, [asdict(recovered)])
     files = {name: page.write(run, CLAIMS) for name, run in runs.items()}
-    across = comparison.compare([digest.read(run, CLAIMS) for run in runs.values()])
-    matrix = write_report(folder / "matrix.html", comparison.matrix_html(across, folder))
-    assert across.runs[0].lab == FACTS.lab
+    compared = comparison.compare([digest.read(run, CLAIMS) for run in runs.values()])
+    matrix = write_report(folder / "matrix.html", comparison.matrix_html(compared, folder))
+    assert compared.runs[0].lab == FACTS.lab
     assert 'id="recovery"' in files["judged"].read_text()
     assert 'id="recovery"' in files["hostile"].read_text()
     listed = publish.publish(folder / "site", list(runs.values()), CLAIMS).index

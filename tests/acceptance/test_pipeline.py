@@ -17,12 +17,12 @@ from nodeproof.report import rundir
 from nodeproof.report.plain import counted
 from tests.acceptance.altered import Cluster, unaltered
 from tests.acceptance.command import labs_of, running, two_are_injected
-from tests.acceptance.conftest import SMALL, Run
+from tests.acceptance.conftest import SMALL_SCENARIO, Run
 from tests.markers import falls
 from tests.waiting import eventually
 
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
-STALLED = """
+STALLED_SCENARIO = """
 import subprocess
 from os import getpid
 from pathlib import Path
@@ -49,20 +49,20 @@ def test_host_stall_delays_the_taint(lab: Lab, judge: Judge) -> None:
 CLEAN_TIMEOUT_S = 30.0
 
 
-def controllers_pause(cluster: Cluster) -> None:
+def controller_manager_is_paused(cluster: Cluster) -> None:
     cluster.until_recorded('"step":"injected"')
     cluster.pause("kube-controller-manager")
 
 
-def controllers_die(cluster: Cluster) -> None:
+def controller_manager_is_killed(cluster: Cluster) -> None:
     cluster.until_recorded('"step":"injected"')
     cluster.kill("kube-controller-manager")
 
 
-def watches_break(cluster: Cluster) -> None:
-    """Reset the connections of clients outside the lab during the judged silence."""
-    with cluster.undecided():
-        match = f"tcp dport 6443 tcp sport {{ {', '.join(cluster.ports_from_outside())} }}"
+def watch_connections_are_reset(cluster: Cluster) -> None:
+    """Reset the harness's connections while the node is silent."""
+    with cluster.node_controller_paused():
+        match = f"tcp dport 6443 tcp sport {{ {', '.join(cluster.harness_ports())} }}"
         table = "add table inet altered\nadd chain inet altered out { type filter hook output priority 0; }\n"
         rule = f"add rule inet altered out {match} reject with tcp reset\n"
         cluster.command("nft", "-f", "-", stdin=table + rule)
@@ -72,22 +72,23 @@ def watches_break(cluster: Cluster) -> None:
             cluster.command("nft", "delete", "table", "inet", "altered")
 
 
-def injection_does_nothing(cluster: Cluster) -> None:
-    nft = cluster.in_node("bash", "-c", "command -v nft").strip()
-    cluster.in_node("mount", "--bind", "/bin/true", nft)
-    cluster.over.wait()
-    cluster.in_node("umount", nft)
+def nft_is_disabled(cluster: Cluster) -> None:
+    """Replace nft on the target by a program that does nothing."""
+    nft = cluster.run_on_target("bash", "-c", "command -v nft").strip()
+    cluster.run_on_target("mount", "--bind", "/bin/true", nft)
+    cluster.scenarios_ended.wait()
+    cluster.run_on_target("umount", nft)
 
 
 @falls("monitoring.detection-time")
-def test_paused_controller_manager_deviates(whole_lab: LabHandle, run: Run, small: str) -> None:
-    ended = run(whole_lab, controllers_pause, small)
+def test_paused_controller_manager_deviates(whole_lab: LabHandle, run: Run, small_scenario: str) -> None:
+    result = run(whole_lab, controller_manager_is_paused, small_scenario)
 
-    assert [ended.labels(claim) for claim in CLAIMS] == [["deviates"], ["unproven: no-anchor"]]
-    assert ended.status == 1
-    assert "1 failed" in ended.output
-    assert ended.allure_statuses() == {"failed"}
-    (scenario,) = rundir.read_scenarios(ended.run)
+    assert [result.labels(claim) for claim in CLAIMS] == [["deviates"], ["unproven: no-anchor"]]
+    assert result.status == 1
+    assert "1 failed" in result.output
+    assert result.allure_statuses() == {"failed"}
+    (scenario,) = rundir.read_scenarios(result.run)
     steps = [entry.data["step"] for entry in scenario.history().of_kind("fault")]
     assert steps == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
     assert scenario.history().of_kind("fence")
@@ -101,44 +102,44 @@ def test_scenario_is_retried_after_a_host_stall(
     lab: LabHandle, run: Run, tmp_path: Path, always: bool, label: str, status: int, tries: int
 ) -> None:
     scenario = tmp_path / "test_stalled.py"
-    scenario.write_text(STALLED.format(stalled=tmp_path / "stalled", always=always))
-    ended = run(lab, unaltered, str(scenario), "--again", str(tries))
+    scenario.write_text(STALLED_SCENARIO.format(stalled=tmp_path / "stalled", always=always))
+    result = run(lab, unaltered, str(scenario), "--again", str(tries))
 
-    assert ended.labels("cordon.taint") == [label]
-    assert ended.status == status
-    assert f"{tries} rerun" in ended.output
-    aside = sorted((ended.run / rundir.TOO_LOADED).iterdir())
-    assert len(aside) == tries
-    assert all((path / "history.jsonl").stat().st_size for path in aside)
+    assert result.labels("cordon.taint") == [label]
+    assert result.status == status
+    assert f"{tries} rerun" in result.output
+    too_loaded = sorted((result.run / rundir.TOO_LOADED).iterdir())
+    assert len(too_loaded) == tries
+    assert all((path / "history.jsonl").stat().st_size for path in too_loaded)
     earlier = counted(tries, "try", "tries")
-    assert f"broke: 1 scenario ({earlier} before the last one)" in ended.output
-    results = [rundir.read_json(path) for path in (ended.run / "allure-results").glob("*-result.json")]
+    assert f"broke: 1 scenario ({earlier} before the last one)" in result.output
+    results = [rundir.read_json(path) for path in (result.run / "allure-results").glob("*-result.json")]
     assert len(results) == tries + 1
-    assert len({result["historyId"] for result in results}) == 1
+    assert len({entry["historyId"] for entry in results}) == 1
 
 
-def test_injection_without_effect_proves_nothing(lab: LabHandle, run: Run, small: str) -> None:
+def test_injection_without_effect_proves_nothing(lab: LabHandle, run: Run, small_scenario: str) -> None:
     node = lab.fleet.node_names()[0]
-    ended = run(lab, injection_does_nothing, small)
+    result = run(lab, nft_is_disabled, small_scenario)
 
-    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: not-injected"]] * 2
-    assert ended.status == 1
-    assert ended.allure_statuses() == {"broken"}
+    assert [result.labels(claim) for claim in CLAIMS] == [["unproven: not-injected"]] * 2
+    assert result.status == 1
+    assert result.allure_statuses() == {"broken"}
     assert lab.safety.ledger.unfinished() == []
     lab.wait_nodes_ready([node])
     assert run_pod(lab.cluster.api, node)
 
 
 def test_scenario_is_retried_after_a_watch_broke_at_the_decisive_moment(
-    whole_lab: LabHandle, run: Run, small: str
+    whole_lab: LabHandle, run: Run, small_scenario: str
 ) -> None:
-    ended = run(whole_lab, watches_break, small, "--again", "1")
+    result = run(whole_lab, watch_connections_are_reset, small_scenario, "--again", "1")
 
-    (first,) = (ended.run / rundir.TOO_LOADED).iterdir()
+    (first,) = (result.run / rundir.TOO_LOADED).iterdir()
     assert '"kind":"gap","resource":"nodes"' in (first / "history.jsonl").read_text()
-    assert "a watch broke, retried" in ended.output
-    assert [ended.labels(claim) for claim in CLAIMS] == [["conforms"]] * 2
-    assert ended.status == 0
+    assert "a watch broke, retried" in result.output
+    assert [result.labels(claim) for claim in CLAIMS] == [["conforms"]] * 2
+    assert result.status == 0
 
 
 def test_component_death_just_before_a_recording_is_recorded(
@@ -163,12 +164,14 @@ def test_component_death_just_before_a_recording_is_recorded(
     assert entry.data["name"] == "kube-scheduler"
 
 
-def test_component_death_makes_every_verdict_unproven(own_lab: LabHandle, run: Run, small: str) -> None:
-    ended = run(own_lab, controllers_die, small)
+def test_component_death_makes_every_verdict_unproven(
+    own_lab: LabHandle, run: Run, small_scenario: str
+) -> None:
+    result = run(own_lab, controller_manager_is_killed, small_scenario)
 
-    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: component-died"]] * 2
-    assert ended.status == 1
-    assert ended.allure_statuses() == {"broken"}
+    assert [result.labels(claim) for claim in CLAIMS] == [["unproven: component-died"]] * 2
+    assert result.status == 1
+    assert result.allure_statuses() == {"broken"}
     assert own_lab.safety.ledger.unfinished() == []
     assert eventually(lambda: not registry.client(own_lab.name).status().armed, CLEAN_TIMEOUT_S)
 
@@ -176,7 +179,7 @@ def test_component_death_makes_every_verdict_unproven(own_lab: LabHandle, run: R
 def test_dead_control_plane_affects_only_scenarios_that_ran_on_it(tmp_path: Path) -> None:
     """Two scenarios run in the zones of that lab; two later ones get a new lab."""
     for number in range(4):
-        (tmp_path / f"test_{number}.py").write_text(SMALL)
+        (tmp_path / f"test_{number}.py").write_text(SMALL_SCENARIO)
     with running("-n", "2", str(tmp_path), cwd=tmp_path, until=two_are_injected) as child:
         (name,) = labs_of(child.folder)
         client = registry.client(name)

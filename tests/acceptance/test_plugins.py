@@ -1,4 +1,4 @@
-"""Plugins of other packages, and what `nodeproof new` writes, outside the checkout in a lab."""
+"""Plugins of other packages, and the files of `nodeproof new`, in a lab and outside the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on somebody's own cluster: a lab that is reached by kubeconfig, inventory and ssh_config alone."""
+"""A run on a user's own cluster: a lab that is reached by kubeconfig, inventory and ssh_config alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, TTL_S
 from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import CompletedCommand, running, steps, the_run, verdicts_of
-from tests.acceptance.stranger import INVENTORY, OwnCluster, older_systemd_on, owned_by_a_stranger, timers_on
+from tests.acceptance.own_cluster import (
+    INVENTORY,
+    OwnCluster,
+    older_systemd_on,
+    timers_on,
+    with_timers_and_flags,
+)
 from tests.plugins import POWER_DRIVER, install
 from tests.small_server import Page, serving
 from tests.waiting import eventually
@@ -47,7 +53,7 @@ FIRES_TIMEOUT_S = TTL_S + LATE_S + 20.0
 ABORTED_TIMEOUT_S = 25.0
 """Half of the time in which the scenario would heal its fault by itself."""
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-OWNERS_POD: Json = {
+FOREIGN_POD: Json = {
     "metadata": {"name": "runner"},
     "spec": {"schedulerName": "none", "containers": [{"name": "main", "image": "nodeproof.local/busybox:1"}]},
 }
@@ -59,7 +65,7 @@ CLAIMS = {
     "taints.unreachable-noexecute",
 }
 SCENARIOS = '''
-"""A stopped kubelet, and a taint, which is not for somebody's own cluster."""
+"""A stopped kubelet, and a taint, which is not allowed on a user's own cluster."""
 
 from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
 from nodeproof.scenario.kubernetes import UNREACHABLE
@@ -127,21 +133,21 @@ GUARDS: dict[str, Json] = {
 
 
 @pytest.fixture(scope="module")
-def stranger(altered_whole: LabHandle) -> Iterator[LabHandle]:
-    """Return a lab that looks like somebody's own cluster."""
-    altered_whole.wait_nodes_ready()
-    with owned_by_a_stranger(altered_whole):
-        yield altered_whole
+def cluster_lab(shared_whole_lab: LabHandle) -> Iterator[LabHandle]:
+    """Return a lab whose nodes look like those of a user's cluster."""
+    shared_whole_lab.wait_nodes_ready()
+    with with_timers_and_flags(shared_whole_lab):
+        yield shared_whole_lab
 
 
 @pytest.fixture
 def own(
-    stranger: LabHandle, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster_lab: LabHandle, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OwnCluster]:
-    """Return that cluster with an inventory of all nodes and a file of scenarios."""
+    """Return the cluster with an inventory of all nodes and a file of scenarios."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    stranger.wait_nodes_ready()
-    with listed(OwnCluster(stranger, tmp_path, served)) as own:
+    cluster_lab.wait_nodes_ready()
+    with listed(OwnCluster(cluster_lab, tmp_path, served)) as own:
         yield own
 
 
@@ -181,13 +187,13 @@ def with_partition(own: OwnCluster) -> OwnCluster:
 
 
 @pytest.fixture
-def owners_pod(stranger: LabHandle) -> Iterator[None]:
-    """Create a pod of the cluster's owner where nodeproof has its own."""
-    api = stranger.cluster.api
+def foreign_pod(cluster_lab: LabHandle) -> Iterator[None]:
+    """Create a pod of the cluster's owner in the namespace of nodeproof."""
+    api = cluster_lab.cluster.api
     api.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    api.create(PODS, OWNERS_POD)
+    api.create(PODS, FOREIGN_POD)
     yield
-    api.delete(f"{PODS}/{OWNERS_POD['metadata']['name']}", grace_s=0)
+    api.delete(f"{PODS}/{FOREIGN_POD['metadata']['name']}", grace_s=0)
 
 
 def run_scenarios(own: OwnCluster, timeout_s: float = RUN_TIMEOUT_S) -> CompletedCommand:
@@ -196,8 +202,8 @@ def run_scenarios(own: OwnCluster, timeout_s: float = RUN_TIMEOUT_S) -> Complete
     return process
 
 
-def kill_a_run(own: OwnCluster, *options: str) -> Json:
-    """Start a run, kill it once its fault is in, and return the fault that is open then."""
+def kill_run(own: OwnCluster, *options: str) -> Json:
+    """Start a run, kill it after its injection, and return the open fault."""
     with running("--cluster", INVENTORY, "test_cluster.py", *options, cwd=own.folder):
         pass
     (left,) = open_faults(own)
@@ -215,22 +221,22 @@ def open_faults(own: OwnCluster) -> list[Json]:
     return list(json.loads(lease["metadata"]["annotations"][LEDGER]))
 
 
-def left_on(own: OwnCluster, name: str) -> list[str]:
-    """Return the timers on a node, and the files that they read."""
+def leftovers_on(own: OwnCluster, name: str) -> list[str]:
+    """Return the dead-man's timers on a node, and the files that they read."""
     inputs = own.lab.fleet.machine(name).run(["sh", "-c", INPUTS], timeout_s=10).stdout.split()
     return [*timers_on(own.lab, name), *inputs]
 
 
 def check_judged_and_healed(own: OwnCluster, run: Path | None, verdicts: Json, *places: str) -> None:
-    """Check the verdicts of a run, and that nothing of its fault is left, nor on these machines."""
+    """Check the verdicts of a run, and that its fault left nothing in the cluster and on these machines."""
     assert verdicts_of(run) == verdicts
     assert run is not None
     assert steps(run)[-1] == "closed"
     assert open_faults(own) == []
-    assert [left for place in places for left in left_on(own, place)] == []
+    assert [left for place in places for left in leftovers_on(own, place)] == []
 
 
-@pytest.mark.usefixtures("owners_pod")
+@pytest.mark.usefixtures("foreign_pod")
 def test_stopped_kubelet_is_judged_and_healed(own: OwnCluster) -> None:
     target = own.names[0]
     own.mark(*own.names[:2])
@@ -244,7 +250,7 @@ def test_stopped_kubelet_is_judged_and_healed(own: OwnCluster) -> None:
     left = [entry["metadata"] for entry in own.lab.cluster.api.get("/api/v1/nodes")["items"]]
     assert not any(SENTINEL_ANNOTATION in metadata["annotations"] for metadata in left)
     pods = own.lab.cluster.api.get(PODS)["items"]
-    assert [pod["metadata"]["name"] for pod in pods] == [OWNERS_POD["metadata"]["name"]]
+    assert [pod["metadata"]["name"] for pod in pods] == [FOREIGN_POD["metadata"]["name"]]
 
 
 def test_abort_heals_at_once_and_proves_nothing(own: OwnCluster) -> None:
@@ -269,7 +275,7 @@ def test_abort_heals_at_once_and_proves_nothing(own: OwnCluster) -> None:
 def test_killed_run_is_healed_from_elsewhere(own: OwnCluster, tmp_path: Path) -> None:
     target = own.names[0]
     own.mark(*own.names[:2])
-    left = kill_a_run(own, "-k", "stopped")
+    left = kill_run(own, "-k", "stopped")
     assert (left["fault"], left["node"]) == ("unit-down", target)
     # A mark may expire before a colleague heals.
     assert own.nodeproof("unmark", target).status == 0
@@ -316,7 +322,7 @@ def test_partitions_are_judged_and_healed(with_partition: OwnCluster) -> None:
 @pytest.mark.night("CI has the timer of another fault: test_switch_host_restores_the_power_of_a_killed_run")
 def test_node_ends_the_partition_of_a_killed_run(with_partition: OwnCluster) -> None:
     own, target = with_partition, with_partition.names[0]
-    kill_a_run(own, "-k", "pod")
+    kill_run(own, "-k", "pod")
     machine = own.lab.fleet.machine(target)
     assert not machine.reaches_control_plane()
     assert eventually(lambda: tables_on(own, target) == [], FIRES_TIMEOUT_S)
@@ -330,10 +336,10 @@ def test_node_ends_the_partition_of_a_killed_run(with_partition: OwnCluster) -> 
 def killed_with_power_off(own: OwnCluster) -> Timer:
     """Start a run, kill it when the power is off and the switch is armed, and return the switch's timer."""
     target, _other, host = own.names
-    left, machine = kill_a_run(own), own.lab.fleet.machine(host)
+    left, machine = kill_run(own), own.lab.fleet.machine(host)
     assert (left["fault"], left["node"]) == ("power-off", target)
     assert not own.lab.fleet.machine(target).is_powered()
-    _timer, secret = left_on(own, host)
+    _timer, secret = leftovers_on(own, host)
     completed = machine.run(["stat", "-c%a %U", secret], timeout_s=10)
     assert completed.stdout == "600 root\n"
     return Timer(machine, host, left["id"])
@@ -350,7 +356,7 @@ def test_power_of_a_killed_run_is_restored_from_elsewhere(with_power: OwnCluster
     assert not own.lab.fleet.machine(target).is_powered()
     heal(own, elsewhere)
     assert own.lab.fleet.machine(target).is_powered()
-    assert left_on(own, host) == []
+    assert leftovers_on(own, host) == []
     own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
 
 
@@ -360,12 +366,12 @@ def test_switch_host_restores_the_power_of_a_killed_run(with_power: OwnCluster) 
     killed_with_power_off(own)
     machine = own.lab.fleet.machine(target)
     assert eventually(machine.is_powered, FIRES_TIMEOUT_S)
-    assert eventually(lambda: left_on(own, host) == [], ENDED_TIMEOUT_S)
+    assert eventually(lambda: leftovers_on(own, host) == [], ENDED_TIMEOUT_S)
     own.lab.wait_nodes_ready(timeout_s=READY_TIMEOUT_S)
     heal(own)
 
 
-def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(own: OwnCluster) -> None:
+def test_heal_does_not_touch_another_machine(own: OwnCluster) -> None:
     addresses, fleet = own.addresses(), own.lab.fleet
     name, other, _ = own.names
     fault = UnitDown(name)
@@ -373,16 +379,16 @@ def test_heal_leaves_a_machine_alone_that_is_not_the_nodes(own: OwnCluster) -> N
     ledger.take()
     ledger.write("injected", fault.to_json())
     ledger.release()
-    over = f"{STATE_FOLDER}/{fault.id}.over"
+    healed_file = f"{STATE_FOLDER}/{fault.id}.over"
     own.write_ssh_files({**addresses, name: addresses[other]})
     process = own.nodeproof("heal")
     assert process.status == 2, process
     assert f"not proven healed: unit-down on {name} ({fault.id})" in process.stderr
     assert [left["fault"]["id"] for left in open_faults(own)] == [fault.id]
-    assert not succeeds(fleet.machine(other), "test", "-e", over)
+    assert not succeeds(fleet.machine(other), "test", "-e", healed_file)
     own.write_ssh_files(addresses)
     heal(own)
-    assert succeeds(fleet.machine(name), "test", "-e", over)
+    assert succeeds(fleet.machine(name), "test", "-e", healed_file)
 
 
 def test_systemd_before_254_is_refused(own: OwnCluster) -> None:
@@ -415,7 +421,7 @@ def test_fault_needs_consent_at_its_time(own: OwnCluster) -> None:
     own.mark(target, other, until=until.isoformat())
     fault, api = UnitDown(target), own.lab.cluster.api
     with connected(own.folder / INVENTORY, "test", "all") as cluster, ssh_config(cluster.inventory) as ssh:
-        owner = MarkedNodes(cluster, "stranger", ssh)
+        owner = MarkedNodes(cluster, "own cluster", ssh)
         owner.permit(fault, Declared([target]))
         refused: dict[str, tuple[Fault, Declared]] = {
             "its mark expires": (fault, Declared([target], lasts_s=90)),
@@ -431,7 +437,7 @@ def test_fault_needs_consent_at_its_time(own: OwnCluster) -> None:
         for reason, guards in GUARDS.items():
             guarded = replace(cluster, inventory=replace(cluster.inventory, **guards))
             with pytest.raises(Refused, match=reason):
-                MarkedNodes(guarded, "stranger", ssh).permit(fault, Declared([target]))
+                MarkedNodes(guarded, "own cluster", ssh).permit(fault, Declared([target]))
         api.patch(node(other), {"spec": {"unschedulable": True}})
         try:
             with pytest.raises(Refused, match=f"{other} is away already: cordoned"):

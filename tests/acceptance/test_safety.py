@@ -21,7 +21,7 @@ from nodeproof.report import rundir
 from nodeproof.report.digest import verdict_of
 from nodeproof.safety.guard import CONTROL_PLANE_LABEL
 from nodeproof.safety.injector import TTL_S
-from tests.acceptance.altered import Cluster, named
+from tests.acceptance.altered import Cluster, lab_option
 from tests.acceptance.command import (
     PHASE_TIMEOUT_S,
     labs_of,
@@ -31,44 +31,44 @@ from tests.acceptance.command import (
     the_run,
     two_are_injected,
 )
-from tests.acceptance.conftest import IMPATIENT, SMALL, Run
+from tests.acceptance.conftest import SHORT_HEAL_TIMEOUT, SMALL_SCENARIO, Run
 from tests.leftovers import file_of
 from tests.waiting import eventually, pause
 
 COMMAND_TIMEOUT_S = 20.0
-STOOD_STILL_S = 3.0
+SUSPENDED_S = 3.0
 """Longer than the slack limit, and short enough to fit into a grace period."""
 CLAIMS = ("monitoring.detection-time", "taints.unreachable-noexecute")
-RIVAL = """
+FOREIGN_TABLE = """
 add table inet rival
 add chain inet rival in {{ type filter hook input priority 0; }}
 add rule inet rival in ip saddr {api} drop
 """
-END_OF_RIVAL = "add table inet rival\ndelete table inet rival\n"
-BEYOND = SMALL.replace("partition(node)", "partition(lab.nodes()[1].name)")
-WIDE = SMALL.replace("faulted=1", "faulted=3")
+DELETE_FOREIGN_TABLE = "add table inet rival\ndelete table inet rival\n"
+OUTSIDE_RADIUS = SMALL_SCENARIO.replace("partition(node)", "partition(lab.nodes()[1].name)")
+THREE_NODES_LOST = SMALL_SCENARIO.replace("faulted=1", "faulted=3")
 
 
-def stays_cut(cluster: Cluster) -> None:
-    """Cut the node by a foreign nft table, which stays when the fault is healed."""
+def foreign_table_cuts_node(cluster: Cluster) -> None:
+    """Cut off the node by a foreign nft table, which remains when the fault is healed."""
     cluster.until_recorded('"step":"injected"')
     _cut(cluster.lab, cluster.target)
 
 
 @contextmanager
-def rival_cut(lab: LabHandle, node: str) -> Iterator[None]:
-    """Cut a node by a foreign nft table until the context ends."""
+def foreign_cut(lab: LabHandle, node: str) -> Iterator[None]:
+    """Cut off a node by a foreign nft table until the context ends."""
     _cut(lab, node)
     try:
         yield
     finally:
-        _load(lab, node, END_OF_RIVAL)
+        _load(lab, node, DELETE_FOREIGN_TABLE)
 
 
-def watches_fall_silent(cluster: Cluster) -> None:
-    """Drop, without closing, the connections of clients outside the lab."""
-    with cluster.undecided():
-        ports = ", ".join(cluster.ports_from_outside())
+def watch_packets_are_dropped(cluster: Cluster) -> None:
+    """Drop all packets of the harness's connections; no connection is closed."""
+    with cluster.node_controller_paused():
+        ports = ", ".join(cluster.harness_ports())
         rules = "".join(
             f"add chain inet altered {hook} {{ type filter hook {hook} priority 0; }}\n"
             f"add rule inet altered {hook} tcp {side} {{ {ports} }} drop\n"
@@ -86,29 +86,29 @@ def test_unproven_heal_quarantines_the_node_and_is_still_judged(
 ) -> None:
     lab = whole_lab
     scenario = tmp_path / "test_small.py"
-    second = SMALL[SMALL.index("@claims") :].replace("is_noticed", "comes_second")
+    second = SMALL_SCENARIO[SMALL_SCENARIO.index("@claims") :].replace("is_noticed", "comes_second")
     second = second.replace("faulted=1", "faulted=2")
-    scenario.write_text(f"{SMALL}\n\n{second}{IMPATIENT}")
+    scenario.write_text(f"{SMALL_SCENARIO}\n\n{second}{SHORT_HEAL_TIMEOUT}")
     node = lab.fleet.node_names()[0]
     try:
-        ended = run(lab, stays_cut, str(scenario))
+        result = run(lab, foreign_table_cuts_node, str(scenario))
     finally:
-        _load(lab, node, END_OF_RIVAL)
+        _load(lab, node, DELETE_FOREIGN_TABLE)
 
-    assert rundir.read_facts(ended.run).quarantined == (node,)
-    rows = rundir.read_verdicts(ended.run)
+    assert rundir.read_facts(result.run).quarantined == (node,)
+    rows = rundir.read_verdicts(result.run)
     first = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
     after = [row for row in rows if "comes_second" in row["scenario"]]
     assert (len(first), len(after)) == (len(CLAIMS), len(CLAIMS))
     assert set(first) == {"conforms"}
     assert all(row["code"] == "gap" and f"quarantined: {node}" in row["reason"] for row in after)
-    assert f"not proven healed or Ready: {node}" in ended.output
+    assert f"not proven healed or Ready: {node}" in result.output
     assert nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path).status == 0
     assert lab.safety.ledger.unfinished() == []
 
 
-def memory_fills(cluster: Cluster) -> None:
-    """While a node is without power, the lab's memory file system is full."""
+def lab_memory_is_filled(cluster: Cluster) -> None:
+    """Fill the lab's memory file systems while a node is without power."""
     cluster.until_recorded('"fault":"power-off"')
     cluster.until_recorded('"step":"injected"')
     for folder in ("mem", "mem/logs"):
@@ -121,31 +121,33 @@ def test_full_lab_memory_is_reported_healed_and_costs_no_earlier_verdict(
 ) -> None:
     scenario = tmp_path / "test_small.py"
     second = (
-        SMALL[SMALL.index("@claims") :]
+        SMALL_SCENARIO[SMALL_SCENARIO.index("@claims") :]
         .replace("is_noticed", "has_no_power")
         .replace("(partition(", "(power_off(")
     )
-    scenario.write_text(f"{SMALL.replace('partition,', 'partition, power_off,')}\n\n{second}")
-    ended = run(own_lab, memory_fills, str(scenario))
+    scenario.write_text(f"{SMALL_SCENARIO.replace('partition,', 'partition, power_off,')}\n\n{second}")
+    result = run(own_lab, lab_memory_is_filled, str(scenario))
 
-    rows = rundir.read_verdicts(ended.run)
-    had = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
-    late = [verdict_of(row).outcome for row in rows if "has_no_power" in row["scenario"]]
-    assert had == ["conforms"] * len(CLAIMS)
-    assert len(late) == len(CLAIMS)
-    assert "deviates" not in late
-    assert f"lab {own_lab.name}: its memory is full" in ended.output
-    assert f"lab {own_lab.name}: its memory for logs is full" in ended.output
+    rows = rundir.read_verdicts(result.run)
+    earlier = [verdict_of(row).label for row in rows if "is_noticed" in row["scenario"]]
+    later = [verdict_of(row).outcome for row in rows if "has_no_power" in row["scenario"]]
+    assert earlier == ["conforms"] * len(CLAIMS)
+    assert len(later) == len(CLAIMS)
+    assert "deviates" not in later
+    assert f"lab {own_lab.name}: its memory is full" in result.output
+    assert f"lab {own_lab.name}: its memory for logs is full" in result.output
     assert own_lab.safety.ledger.unfinished() == []
-    assert rundir.read_facts(ended.run).quarantined == ()
+    assert rundir.read_facts(result.run).quarantined == ()
     assert own_lab.fleet.machine(own_lab.fleet.node_names()[0]).is_powered()
 
 
-def test_second_interrupt_during_a_heal_waits_for_it(lab: LabHandle, small: str, tmp_path: Path) -> None:
+def test_second_interrupt_during_a_heal_waits_for_it(
+    lab: LabHandle, small_scenario: str, tmp_path: Path
+) -> None:
     node = lab.fleet.node_names()[0]
-    with running("--lab", named(lab), small, cwd=tmp_path) as child:
+    with running("--lab", lab_option(lab), small_scenario, cwd=tmp_path) as child:
         run, log, process = child.folder, child.log, child.process
-        with rival_cut(lab, node):
+        with foreign_cut(lab, node):
             process.send_signal(signal.SIGINT)
             assert eventually(lambda: "healing" in steps(run), PHASE_TIMEOUT_S), log.read_text()
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
@@ -165,11 +167,11 @@ def test_second_interrupt_during_a_heal_waits_for_it(lab: LabHandle, small: str,
 
 @pytest.mark.night("contract tests prove that such a fault stays armed; a second interrupt names it in CI")
 def test_interrupted_unproven_heal_names_the_fault_and_its_switch(
-    lab: LabHandle, small: str, tmp_path: Path
+    lab: LabHandle, small_scenario: str, tmp_path: Path
 ) -> None:
     node = lab.fleet.node_names()[0]
-    Path(small).write_text(SMALL + IMPATIENT)
-    with running("--lab", named(lab), small, cwd=tmp_path) as child, rival_cut(lab, node):
+    Path(small_scenario).write_text(SMALL_SCENARIO + SHORT_HEAL_TIMEOUT)
+    with running("--lab", lab_option(lab), small_scenario, cwd=tmp_path) as child, foreign_cut(lab, node):
         child.process.send_signal(signal.SIGINT)
         status = child.wait()
 
@@ -181,13 +183,13 @@ def test_interrupted_unproven_heal_names_the_fault_and_its_switch(
 
 
 def test_run_suspended_for_longer_than_its_switch_proves_nothing(
-    lab: LabHandle, small: str, tmp_path: Path
+    lab: LabHandle, small_scenario: str, tmp_path: Path
 ) -> None:
-    with running("--lab", named(lab), small, cwd=tmp_path) as child:
+    with running("--lab", lab_option(lab), small_scenario, cwd=tmp_path) as child:
         child.process.send_signal(signal.SIGSTOP)
         events = lab.dir / "events.jsonl"
-        ours = {entry.fault["id"] for entry in lab.safety.ledger.unfinished()}
-        assert eventually(lambda: _has_fired(events, ours), TTL_S + PHASE_TIMEOUT_S)
+        open_faults = {entry.fault["id"] for entry in lab.safety.ledger.unfinished()}
+        assert eventually(lambda: _has_fired(events, open_faults), TTL_S + PHASE_TIMEOUT_S)
         child.process.send_signal(signal.SIGCONT)
         status = child.wait()
 
@@ -198,17 +200,17 @@ def test_run_suspended_for_longer_than_its_switch_proves_nothing(
     assert {row["code"] for row in rundir.read_verdicts(run)} == {"not-injected"}, log.read_text()
     assert status == 3
     assert lab.safety.ledger.unfinished() == []
-    left = registry.client(lab.name).status().not_disarmed
-    assert [entry for entry in left if entry["node"] in lab.fleet.node_names()] == []
+    armed_switches = registry.client(lab.name).status().not_disarmed
+    assert [entry for entry in armed_switches if entry["node"] in lab.fleet.node_names()] == []
 
 
 def test_run_suspended_while_nothing_was_pending_keeps_its_verdicts(
-    lab: LabHandle, small: str, tmp_path: Path
+    lab: LabHandle, small_scenario: str, tmp_path: Path
 ) -> None:
-    with running("--lab", named(lab), small, cwd=tmp_path) as child:
+    with running("--lab", lab_option(lab), small_scenario, cwd=tmp_path) as child:
         pause(NEAR_S + 1.0)
         child.process.send_signal(signal.SIGSTOP)
-        pause(STOOD_STILL_S)
+        pause(SUSPENDED_S)
         child.process.send_signal(signal.SIGCONT)
         status = child.wait()
 
@@ -221,7 +223,7 @@ def test_run_suspended_while_nothing_was_pending_keeps_its_verdicts(
 def test_killed_worker_ends_its_scenario_as_broken_and_the_run_in_order(tmp_path: Path) -> None:
     """Later scenarios run and parallel ones are judged as usual."""
     for number in range(4):
-        (tmp_path / f"test_{number}.py").write_text(SMALL)
+        (tmp_path / f"test_{number}.py").write_text(SMALL_SCENARIO)
     with running("-n", "2", str(tmp_path), cwd=tmp_path, until=two_are_injected) as child:
         run = child.folder
         names = labs_of(run)
@@ -247,53 +249,59 @@ def test_fault_outside_the_declared_radius_is_refused_before_contact(
     lab: LabHandle, run: Run, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_beyond.py"
-    scenario.write_text(BEYOND)
-    armed = file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
-    ended = run(lab, lambda _cluster: None, str(scenario))
+    scenario.write_text(OUTSIDE_RADIUS)
+    ledger_before = file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
+    result = run(lab, lambda _cluster: None, str(scenario))
 
     first, second = lab.fleet.node_names()[:2]
-    assert f"Refused: {second} is outside the declared blast radius: {first}" in ended.output
-    assert "fault" not in {entry.kind for entry in _entries(ended.run)}
-    assert (file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b"") == armed
-    assert [ended.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
-    assert ended.status == 1
+    assert f"Refused: {second} is outside the declared blast radius: {first}" in result.output
+    assert "fault" not in {entry.kind for entry in _entries(result.run)}
+    assert (
+        file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
+    ) == ledger_before
+    assert [result.labels(claim) for claim in CLAIMS] == [["unproven: gap"]] * 2
+    assert result.status == 1
 
 
-def test_fault_on_the_last_control_plane_node_is_refused(lab: LabHandle, run: Run, small: str) -> None:
+def test_fault_on_the_last_control_plane_node_is_refused(
+    lab: LabHandle, run: Run, small_scenario: str
+) -> None:
     node = lab.fleet.node_names()[0]
     lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
     try:
-        ended = run(lab, lambda _cluster: None, small)
+        result = run(lab, lambda _cluster: None, small_scenario)
     finally:
         lab.cluster.api.patch(node_path(node), {"metadata": {"labels": {CONTROL_PLANE_LABEL: None}}})
 
-    assert f"Refused: {node} is the last control-plane node" in ended.output
-    assert "fault" not in {entry.kind for entry in _entries(ended.run)}
-    assert ended.status == 1
+    assert f"Refused: {node} is the last control-plane node" in result.output
+    assert "fault" not in {entry.kind for entry in _entries(result.run)}
+    assert result.status == 1
 
 
 def test_plan_that_may_disrupt_a_zone_is_refused_beforehand(lab: LabHandle, tmp_path: Path) -> None:
-    (tmp_path / "test_wide.py").write_text(WIDE)
-    process = nodeproof("run", "--lab", named(lab), str(tmp_path / "test_wide.py"), cwd=tmp_path)
+    (tmp_path / "test_wide.py").write_text(THREE_NODES_LOST)
+    process = nodeproof("run", "--lab", lab_option(lab), str(tmp_path / "test_wide.py"), cwd=tmp_path)
 
     assert process.status == 2
     assert "faults on 3 nodes may count as a disruption of their zone" in process.stdout + process.stderr
     assert the_run(tmp_path) is None
 
 
-def test_silent_watches_are_a_gap_and_are_listed_again(whole_lab: LabHandle, run: Run, small: str) -> None:
-    ended = run(whole_lab, watches_fall_silent, small)
+def test_silent_watches_are_a_gap_and_are_listed_again(
+    whole_lab: LabHandle, run: Run, small_scenario: str
+) -> None:
+    result = run(whole_lab, watch_packets_are_dropped, small_scenario)
 
-    (scenario,) = rundir.read_scenarios(ended.run)
+    (scenario,) = rundir.read_scenarios(result.run)
     gaps = scenario.history().of_kind("gap")
     assert any("timed out" in entry.data["reason"].lower() for entry in gaps), gaps
-    assert ended.labels("monitoring.detection-time") == ["unproven: gap"]
-    assert "deviates" not in ended.labels("taints.unreachable-noexecute")
-    assert ended.status == 1
+    assert result.labels("monitoring.detection-time") == ["unproven: gap"]
+    assert "deviates" not in result.labels("taints.unreachable-noexecute")
+    assert result.status == 1
 
 
 def _has_fired(events: Path, faults: Set[str]) -> bool:
-    """Return whether the switch of one of these faults has fired; neighbours may have others."""
+    """Return whether the switch of one of these faults has fired; other zones may have others."""
     entries = map(json.loads, filter(lambda line: line.endswith("}"), events.read_text().splitlines()))
     return any(entry["kind"] == "deadman" and entry["id"] in faults for entry in entries)
 
@@ -302,14 +310,14 @@ def _measurements(run: Path) -> list[float]:
     """Return the recorded wake-up and sentinel delays of the harness (s)."""
     (path,) = run.glob("scenarios/*/history.jsonl")
     entries = [Entry.from_json(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    late = [float(entry.data["late_s"]) for entry in entries if entry.kind == "stall"]
-    return late + [
+    delays_s = [float(entry.data["late_s"]) for entry in entries if entry.kind == "stall"]
+    return delays_s + [
         max(entry.data["latency_s"].values(), default=0.0) for entry in entries if entry.kind == "sentinel"
     ]
 
 
 def _load(lab: LabHandle, node: str, script: str) -> None:
-    """Run nft in a node, without its sshd."""
+    """Load an nft script in a node, without its sshd."""
     pid = next(entry.pid for entry in lab.fleet.nodes() if entry.name == node)
     argv = ["nsenter", f"--target={pid}", "--net", "--mount", "--", "nft", "-f", "-"]
     output = registry.client(lab.name).spawn_command(argv, COMMAND_TIMEOUT_S, script)
@@ -317,7 +325,7 @@ def _load(lab: LabHandle, node: str, script: str) -> None:
 
 
 def _cut(lab: LabHandle, node: str) -> None:
-    _load(lab, node, RIVAL.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
+    _load(lab, node, FOREIGN_TABLE.format(api=lab.fleet.machine(node).control_plane_addresses[0]))
 
 
 def _entries(run: Path) -> Sequence[Entry]:

@@ -1,4 +1,4 @@
-"""Secrets of a lab are in no published file, whatever way they could take."""
+"""Secrets of a lab are in no published file, whether a log, a request or a report leaks them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import NAMESPACE
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.altered import named
+from tests.acceptance.altered import lab_option
 from tests.acceptance.command import nodeproof
 from tests.unit.planted_secrets import STATIC, find_secrets
 from tests.waiting import eventually
 
-TELLS = """
+LEAKING_SCENARIO = """
 import json
 import logging
 from pathlib import Path
@@ -31,8 +31,8 @@ from nodeproof.scenario import (
 SECRETS = json.loads(Path(__file__).with_name("secrets.json").read_text())
 
 
-def told(node, value):
-    return send_request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"annotations": {"told": value}}})
+def annotate(node, value):
+    return send_request("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"annotations": {"leaked": value}}})
 
 
 @claims("cordon.taint")
@@ -43,17 +43,17 @@ def test_secrets_of_the_lab_are_printed(lab: Lab, judge: Judge) -> None:
     print(*SECRETS.values())
     logging.warning("%s", SECRETS)
     with lab.record():
-        lab.run(told(node, json.dumps(SECRETS)))
+        lab.run(annotate(node, json.dumps(SECRETS)))
         lab.run(kubectl("get", "node", node, "--output=yaml", "-v=9"))
         lab.run(kubectl("get", f"Bearer {SECRETS['token']}", may_fail=True))
-        lab.run(told(node, None))
+        lab.run(annotate(node, None))
         lab.run(kubectl("cordon", node))
         lab.wait_for(tainted)
     judge("cordon.taint", tainted)
     lab.run(kubectl("uncordon", node))
     raise RuntimeError("the end: " + "\\n".join(SECRETS.values()))
 """
-OF_A_RUN = (
+COMMANDS_ABOUT_RUNS = (
     ("summary", "{run}"),
     ("matrix", "{run}"),
     ("matrix", "{run}", "--html", "{out}/matrix.html", "--markdown", "{out}/matrix.md"),
@@ -72,19 +72,19 @@ COMMAND_TIMEOUT_S = 15.0
 
 
 def test_run_leaves_no_secret_in_any_file(
-    lab: LabHandle, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, small_scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.prepare()
     planted = {"token": _token(lab), "bearer": f"Authorization: Bearer {STATIC}"}
     secrets = {**_keys_and_certificates(lab), **planted}
-    untold = {name: uuid.uuid4().hex for name in (*VARIABLES, "Secret")}
+    unprinted = {name: uuid.uuid4().hex for name in (*VARIABLES, "Secret")}
     for name in VARIABLES:
-        monkeypatch.setenv(name, untold[name])
-    body = {"metadata": {"generateName": "canary-"}, "stringData": {"password": untold["Secret"]}}
+        monkeypatch.setenv(name, unprinted[name])
+    body = {"metadata": {"generateName": "canary-"}, "stringData": {"password": unprinted["Secret"]}}
     lab.cluster.api.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", body)
     (tmp_path / "secrets.json").write_text(json.dumps(secrets))
-    scenario, out = tmp_path / "test_tells.py", tmp_path / "out"
-    scenario.write_text(TELLS)
+    scenario, out = tmp_path / "test_leaks.py", tmp_path / "out"
+    scenario.write_text(LEAKING_SCENARIO)
     out.mkdir()
     run, junit = out / "run", out / "junit.xml"
     with _write_to_component_logs(lab, secrets) as log:
@@ -92,14 +92,22 @@ def test_run_leaves_no_secret_in_any_file(
         # A shard, as `merge` accepts nothing else.
         options = ("--shard=1/1", *own)
         process = nodeproof(
-            "run", "--lab", named(lab), "--run", str(run), *options, small, str(scenario), cwd=tmp_path
+            "run",
+            "--lab",
+            lab_option(lab),
+            "--run",
+            str(run),
+            *options,
+            small_scenario,
+            str(scenario),
+            cwd=tmp_path,
         )
     (out / "terminal").write_text(process.stdout + process.stderr)
-    for name, *arguments in OF_A_RUN:
+    for name, *arguments in COMMANDS_ABOUT_RUNS:
         command_process = nodeproof(
             name, *(argument.format(run=run, out=out) for argument in arguments), cwd=out
         )
-        with (out / f"{name}.said").open("a") as file:
+        with (out / f"{name}.output").open("a") as file:
             file.write(command_process.stdout + command_process.stderr)
         assert "Traceback" not in command_process.stderr
 
@@ -111,13 +119,13 @@ def test_run_leaves_no_secret_in_any_file(
     assert [name for name in ("run", "run-recheck", "merged") if f"{name}/site/page.html" not in listed] == []
     assert (out / "published" / "run" / "site" / "index.html").exists()
     assert (out / "merged" / "site" / "page.html").exists()
-    assert find_secrets(out, {**secrets, **untold, "bearer": STATIC}) == []
-    # Each way carried secrets, and was redacted.
+    assert find_secrets(out, {**secrets, **unprinted, "bearer": STATIC}) == []
+    # Each file got secrets, which were redacted.
     (history,) = run.glob("scenarios/*secrets-of-the-lab*/history.jsonl")
     logs = run / "labs" / lab.name
-    roads = [run / "run.json", history, history.with_name("judgments.json"), junit, out / "terminal"]
-    roads += [logs / log.name, logs / "audit.jsonl"]
-    assert [path.name for path in roads if "[redacted " not in path.read_text()] == []
+    leaking_files = [run / "run.json", history, history.with_name("judgments.json"), junit, out / "terminal"]
+    leaking_files += [logs / log.name, logs / "audit.jsonl"]
+    assert [path.name for path in leaking_files if "[redacted " not in path.read_text()] == []
     for kind in ("result.json", "attachment.json", "attachment.txt"):
         assert any("[redacted " in path.read_text() for path in (run / "allure-results").glob(f"*-{kind}"))
 
@@ -147,7 +155,7 @@ def _token(lab: LabHandle) -> str:
 @contextlib.contextmanager
 def _write_to_component_logs(lab: LabHandle, secrets: Mapping[str, str]) -> Iterator[Path]:
     """Write secrets to a component's log and, through a request, to the audit log; return the files."""
-    log = lab.life.logs / f"told-{uuid.uuid4().hex[:6]}.log"
+    log = lab.life.logs / f"leaked-{uuid.uuid4().hex[:6]}.log"
     log.write_text("".join(f"I1124 headers=< {secret}\n" for secret in secrets.values()))
     node = lab.fleet.node_names()[0]
     path = f"/api/v1/nodes/{node}?fieldManager={secrets['token']}"

@@ -61,7 +61,7 @@ def write_run(run: Path, rows: Rows, picture: Path, facts: RunFacts | None) -> N
         write_result(run, nodeid, verdicts)
 
 
-def shows(text: str) -> str:
+def is_shown(text: str) -> str:
     return f"document.body.innerText.includes({json.dumps(text)})"
 
 
@@ -119,21 +119,21 @@ def empty(run: Path, picture: Path) -> None:
     write_run(run, [], picture, FACTS)
 
 
-def of_before(run: Path, _picture: Path) -> None:
+def early_format(run: Path, _picture: Path) -> None:
     """Write format 1 like earlier versions: other labels and names, a bitmap, fewer facts."""
     thawed_run("format-1", run)
 
 
-REMARKS = {
+EXPECTED_TEXTS = {
     hostile: "<script>document.body",
     aborted: "conforms 1",
     half_written: "deviates",
     empty: "conforms 0",
-    of_before: "test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration",
+    early_format: "test_kubelet_renews_its_lease_at_a_quarter_of_the_lease_duration",
 }
 
 
-@pytest.mark.parametrize("make", REMARKS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", EXPECTED_TEXTS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("width", [1280, 400])
 def test_site_opens_whatever_the_run_contains(
     tmp_path: Path, picture: Path, browser: Page, make: Any, width: int
@@ -142,7 +142,7 @@ def test_site_opens_whatever_the_run_contains(
     make(run, picture)
     page = site.generate(run, print, CLAIMS)
     browser.open(page.as_uri(), width)
-    browser.until(shows(REMARKS[make]))
+    browser.until(is_shown(EXPECTED_TEXTS[make]))
     assert browser.wrong == []
     assert browser.run("document.body.dataset.ran") is None
     browser.open(page.with_name("page.html").as_uri(), width)

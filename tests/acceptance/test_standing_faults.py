@@ -10,7 +10,7 @@ import pytest
 from nodeproof.faults import Fault
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.report import rundir
-from tests.acceptance.altered import Cluster, named, unaltered
+from tests.acceptance.altered import Cluster, lab_option, unaltered
 from tests.acceptance.command import running
 from tests.acceptance.conftest import Run
 from tests.leftovers import file_of
@@ -69,16 +69,16 @@ def scenarios(tmp_path: Path) -> str:
 def steps(lab: LabHandle, since: int) -> list[str]:
     """Return the ledger steps of the kubelet's settings from line `since` on."""
     entries = map(json.loads, file_of(lab.safety.ledger).read_text().splitlines()[since:])
-    ours = (entry for entry in entries if entry["fault"].get("node") in lab.fleet.node_names())
-    return [entry["step"] for entry in ours if entry["fault"]["fault"] == "kubelet-settings"]
+    in_zone = (entry for entry in entries if entry["fault"].get("node") in lab.fleet.node_names())
+    return [entry["step"] for entry in in_zone if entry["fault"]["fault"] == "kubelet-settings"]
 
 
-def lines(lab: LabHandle) -> int:
+def ledger_length(lab: LabHandle) -> int:
     path = file_of(lab.safety.ledger)
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def somebody_heals_it(cluster: Cluster) -> None:
+def standing_fault_is_healed_early(cluster: Cluster) -> None:
     """Heal the standing fault externally while the first of its scenarios records."""
     cluster.until_recorded('"stands":true')
     (entry,) = cluster.lab.safety.ledger.unfinished()
@@ -97,26 +97,26 @@ def verdicts(run: Path) -> dict[str, list[str]]:
 def test_standing_fault_is_injected_once_for_scenarios_that_share_it(
     lab: LabHandle, run: Run, scenarios: str
 ) -> None:
-    since = lines(lab)
-    ended = run(lab, unaltered, scenarios)
+    since = ledger_length(lab)
+    result = run(lab, unaltered, scenarios)
 
-    assert verdicts(ended.run) == {
+    assert verdicts(result.run) == {
         "test_as_it_is": ["conforms", "conforms"],
         "test_first": ["conforms"],
         "test_second": ["conforms", "scaled"],
     }
-    reasons = [row["reason"] for row in rundir.read_verdicts(ended.run) if row["code"] == "scaled"]
+    reasons = [row["reason"] for row in rundir.read_verdicts(result.run) if row["code"] == "scaled"]
     assert "registerNode of kubelet was set by fault" in reasons[0]
     assert steps(lab, since) == ["planned", "armed", "injecting", "injected", "healing", "healed", "closed"]
     assert lab.fleet.machine(lab.fleet.node_names()[0]).kubelet_configuration()["maxPods"] == 110
 
 
 def test_standing_fault_that_ended_early_is_injected_again(lab: LabHandle, run: Run, scenarios: str) -> None:
-    since = lines(lab)
-    ended = run(lab, somebody_heals_it, scenarios)
+    since = ledger_length(lab)
+    result = run(lab, standing_fault_is_healed_early, scenarios)
 
-    assert verdicts(ended.run)["test_first"] == ["not-injected"]
-    assert verdicts(ended.run)["test_second"] == ["conforms", "scaled"]
+    assert verdicts(result.run)["test_first"] == ["not-injected"]
+    assert verdicts(result.run)["test_second"] == ["conforms", "scaled"]
     assert steps(lab, since).count("injected") == 2
     assert lab.safety.ledger.unfinished() == []
 
@@ -124,16 +124,16 @@ def test_standing_fault_that_ended_early_is_injected_again(lab: LabHandle, run: 
 def test_standing_fault_of_a_killed_run_is_healed_by_the_next(
     lab: LabHandle, run: Run, scenarios: str, tmp_path: Path
 ) -> None:
-    options = ("--lab", named(lab), scenarios, "-k", "first")
-    with running(*options, cwd=tmp_path, until=stands):
+    options = ("--lab", lab_option(lab), scenarios, "-k", "first")
+    with running(*options, cwd=tmp_path, until=has_standing_fault):
         pass
     assert len(lab.safety.ledger.unfinished()) == 1
-    ended = run(lab, unaltered, scenarios, "-k", "as_it_is")
+    result = run(lab, unaltered, scenarios, "-k", "as_it_is")
 
-    assert verdicts(ended.run) == {"test_as_it_is": ["conforms", "conforms"]}
+    assert verdicts(result.run) == {"test_as_it_is": ["conforms", "conforms"]}
     assert lab.safety.ledger.unfinished() == []
 
 
-def stands(run: Path) -> bool:
+def has_standing_fault(run: Path) -> bool:
     """Return whether a recording shows a standing fault."""
     return any('"stands":true' in path.read_text() for path in run.glob("scenarios/*/history.jsonl"))

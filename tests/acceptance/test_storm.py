@@ -11,7 +11,7 @@ from nodeproof.report import rundir
 from nodeproof.session.storm import guesses, read_deviation, schedule_file
 from tests.acceptance.command import nodeproof
 from tests.sensitivity.bugs import Bug, load
-from tests.sensitivity.build import build, with_bug
+from tests.sensitivity.build import build, write_executables
 
 BUG = "node-with-user-taint-gets-half-the-grace-period"
 SEED, MINUTES = 2591, 3
@@ -24,10 +24,10 @@ def bug() -> Bug:
 
 
 @pytest.fixture
-def with_the_bug(bug: Bug, tmp_path: Path) -> Path:
+def components_with_bug(bug: Bug, tmp_path: Path) -> Path:
     """Return the folder of executables that have the bug."""
     folder = tmp_path / "bin"
-    with_bug(build(load(), print), bug, folder)
+    write_executables(build(load(), print), bug, folder)
     return folder
 
 
@@ -43,13 +43,13 @@ def deviating(run: Path, components: Path, *options: str) -> set[str]:
 @pytest.mark.alone
 @pytest.mark.storm
 def test_storm_finds_a_compiled_bug_and_the_faults_until_then_repeat_it(
-    bug: Bug, with_the_bug: Path, tmp_path: Path
+    bug: Bug, components_with_bug: Path, tmp_path: Path
 ) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "schedule.json"
-    assert deviating(first, with_the_bug, f"--minutes={MINUTES}", f"--seed={SEED}") == {*bug.falls}
+    assert deviating(first, components_with_bug, f"--minutes={MINUTES}", f"--seed={SEED}") == {*bug.falls}
     deviation = read_deviation(first)
     *_fewer, before = guesses(deviation)
     steps = subset(deviation.schedule.steps, before, deviation.grace_s)
     rundir.write_json(file, Schedule(SEED, steps).to_json())
-    assert deviating(second, with_the_bug, f"--schedule={file}") == {*bug.falls}
+    assert deviating(second, components_with_bug, f"--schedule={file}") == {*bug.falls}
     assert schedule_file(second).read_text() == file.read_text()

@@ -32,12 +32,12 @@ def skewed_lab(components: Components) -> Iterator[LabHandle]:
         yield lab
 
 
-def older_kubelet_is_late(cluster: Cluster) -> None:
+def older_kubelet_renews_late(cluster: Cluster) -> None:
     cluster.until_recorded()
     pause(LATE_S)
     cluster.pause("kubelet-node-1")
     pause(LATE_S)
-    cluster.go_on()
+    cluster.resume()
 
 
 @pytest.mark.night("CI judges the claim on an older kubelet, and a compiled bug makes it deviate")
@@ -46,10 +46,15 @@ def test_altered_older_kubelet_deviates_on_its_own_node_only(skewed_lab: LabHand
     for zone in skewed_lab.fleet.zones():
         lab = registry.attach(skewed_lab.name)
         lab.restrict_to_zone(zone)
-        ended = run_scenarios(
-            lab, tmp_path / zone, older_kubelet_is_late, shipped("heartbeat/test_lease.py"), "-k", "quarter"
+        result = run_scenarios(
+            lab,
+            tmp_path / zone,
+            older_kubelet_renews_late,
+            shipped("heartbeat/test_lease.py"),
+            "-k",
+            "quarter",
         )
-        rows = [row for row in rundir.read_verdicts(ended.run) if row["claim"] == CLAIM]
+        rows = [row for row in rundir.read_verdicts(result.run) if row["claim"] == CLAIM]
         verdicts[zone] = {(row["verdict"], row.get("kubelet_version", "")) for row in rows}
         lab.close()
     assert verdicts == {"zone-a": {("deviates", OLDER)}, "zone-b": {("conforms", "")}}

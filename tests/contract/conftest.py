@@ -41,19 +41,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     lacks = KINDS[chosen].lacks
     if "fault_name" in metafunc.fixturenames:
         metafunc.parametrize("fault_name", [name for name in FAULTS if name not in lacks])
-    if "undone_inside" in metafunc.fixturenames:
+    if "self_healing_fault" in metafunc.fixturenames:
         has = "systemd" in kind_named(chosen).features
         names = [name for name, make in FAULTS.items() if has and make("node").self_heal_command]
-        metafunc.parametrize("undone_inside", names)
-    if "traced" in metafunc.fixturenames:
+        metafunc.parametrize("self_healing_fault", names)
+    if "fault_with_leftovers" in metafunc.fixturenames:
         names = [
             name
             for name, make in FAULTS.items()
             if "leftovers_on" in vars(type(make("node"))) and name not in lacks
         ]
-        metafunc.parametrize("traced", names)
-    if "lacked_fault" in metafunc.fixturenames:
-        metafunc.parametrize("lacked_fault", lacks)
+        metafunc.parametrize("fault_with_leftovers", names)
+    if "unsupported_fault" in metafunc.fixturenames:
+        metafunc.parametrize("unsupported_fault", lacks)
 
 
 @pytest.fixture(scope="session")

@@ -16,14 +16,14 @@ _ABSENT = "add table inet silent; delete table inet silent"
 @contextmanager
 def silence(lab: LabHandle, machine: Machine) -> Iterator[None]:
     """Drop all packets of a node on `control` until the context ends."""
-    fall_silent(lab, machine)
+    start_silence(lab, machine)
     try:
         yield
     finally:
         end_silence(lab)
 
 
-def fall_silent(lab: LabHandle, machine: Machine) -> None:
+def start_silence(lab: LabHandle, machine: Machine) -> None:
     """Drop packets to a node's `control` address in the lab's own namespace."""
     (address,) = (entry.control_address for entry in lab.fleet.nodes() if entry.name == machine.name)
     rules = "".join(
@@ -35,7 +35,7 @@ def fall_silent(lab: LabHandle, machine: Machine) -> None:
 
 
 def end_silence(lab: LabHandle) -> None:
-    """Stop dropping; no error if it was not."""
+    """Stop dropping packets; no error if none are dropped."""
     _nft(lab, f"{_ABSENT}\n")
 
 

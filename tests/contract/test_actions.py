@@ -64,13 +64,13 @@ MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 HELD, OTHERS = "nodeproof.dev/held", "example.com/held"
 
 
-def _named() -> dict[str, dict[str, str]]:
-    return {"metadata": {"name": f"made-{uuid.uuid4().hex[:8]}"}}
+def _new_name() -> dict[str, dict[str, str]]:
+    return {"metadata": {"name": f"created-{uuid.uuid4().hex[:8]}"}}
 
 
 def _new_map() -> tuple[str, dict[str, dict[str, str]]]:
     """Return the path of a ConfigMap that is to be created, and its body."""
-    body = _named()
+    body = _new_name()
     return f"{MAPS}/{body['metadata']['name']}", body
 
 
@@ -85,12 +85,12 @@ def _heal_in_another_process(lab: LabHandle) -> None:
 
 
 def _tidy(lab: LabHandle) -> None:
-    """Remove what a scenario made, all of it."""
+    """Remove all objects of a scenario."""
     lab.tidy()
     assert lab.safety.ledger.unfinished() == []
 
 
-def _is_there(lab: LabHandle, path: str) -> bool:
+def _exists(lab: LabHandle, path: str) -> bool:
     try:
         lab.cluster.api.get(path)
     except ApiError as error:
@@ -123,21 +123,22 @@ def test_probes_observe_the_actual_state(stage: Lab, lab: LabHandle) -> None:
     in_zone = {"zone": f":\x00:{info.zone}"}
     with stage.record():
         period = stage.observe(kubelet_field(node, "nodeStatusUpdateFrequency"))
-        nobody = stage.observe(kubelet_field(node, "noSuchField"))
+        missing_field = stage.observe(kubelet_field(node, "noSuchField"))
         machine_id = stage.observe(file_of(node, "/etc/machine-id"))
         size = stage.observe(metric("kube-controller-manager", "node_collector_zone_size", **in_zone))
         pods = stage.observe(metric(node, "kubelet_running_pods"))
         requests = stage.observe(metric("kube-apiserver", "apiserver_request_total", verb="LIST"))
-        nothing = stage.observe(metric("kube-scheduler", "no_such_metric"))
+        missing_metric = stage.observe(metric("kube-scheduler", "no_such_metric"))
     assert period.value == lab.configuration.reported["kubelet"]["nodeStatusUpdateFrequency"]
-    assert (nobody.value, nothing.value, machine_id.value) == (None, None, info.machine_id)
+    assert (missing_field.value, missing_metric.value, machine_id.value) == (None, None, info.machine_id)
     # The manager keeps the metrics of removed zones.
     assert size.value == sum(entry.zone == info.zone for entry in lab.fleet.nodes())
     assert pods.value is not None
     assert requests.value > 0
     ids = [entry.data["id"] for entry in stage.history().of_kind("observed")]
     assert ids == [
-        observation.id for observation in (period, nobody, machine_id, size, pods, requests, nothing)
+        observation.id
+        for observation in (period, missing_field, machine_id, size, pods, requests, missing_metric)
     ]
 
 
@@ -155,41 +156,41 @@ def test_node_sends_requests_with_its_own_credential(stage: Lab) -> None:
 
 
 def test_manual_node_stays_ready_while_it_is_kept_alive(stage: Lab, lab: LabHandle) -> None:
-    name = _named()["metadata"]["name"]
+    name = _new_name()["metadata"]["name"]
     unknown = condition_became(name, "Ready", "Unknown")
     with stage.record():
-        stage.run(create_node(name, {"topology.kubernetes.io/zone": "zone-nobody"}))
-        alive = keep_alive(name)
-        stage.run(alive)
+        stage.run(create_node(name, {"topology.kubernetes.io/zone": "zone-without-kubelets"}))
+        keeping_alive = keep_alive(name)
+        stage.run(keeping_alive)
         long = windows.absence(1.5 * lab.configuration["G"])
-        stage.wait_for(unknown.never_after(alive.ended, long))
+        stage.wait_for(unknown.never_after(keeping_alive.ended, long))
         assert stage.find(unknown) is None
     lab.tidy()
-    assert not _is_there(lab, f"/api/v1/nodes/{name}")
+    assert not _exists(lab, f"/api/v1/nodes/{name}")
 
 
 def test_objects_of_a_scenario_are_removed_when_it_ends(stage: Lab, lab: LabHandle) -> None:
     path, body = _new_map()
     assert stage.run(send_request("POST", MAPS, body)).value["status"] == 201
-    assert _is_there(lab, path)
+    assert _exists(lab, path)
     _tidy(lab)
-    assert not _is_there(lab, path)
+    assert not _exists(lab, path)
 
 
-@pytest.mark.parametrize("has_name", [True, False], ids=["after it was made", "before it was made"])
+@pytest.mark.parametrize("has_name", [True, False], ids=["after its creation", "before its creation"])
 def test_crash_leaves_no_object_behind(lab: LabHandle, has_name: bool) -> None:
     path, body = _new_map()
     mark = lab.safety.register_object(path)
     if has_name:
         lab.cluster.api.create(MAPS, {"metadata": {**body["metadata"], "annotations": {MARK: mark}}})
     _heal_in_another_process(lab)
-    assert not _is_there(lab, path)
+    assert not _exists(lab, path)
 
 
 def test_object_created_after_a_timed_out_request_is_removed(
     stage: Lab, lab: LabHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if etcd was frozen and executed the request later."""
+    """A frozen etcd executes the request after its timeout."""
     monkeypatch.setattr(api_module, "CALL_TIMEOUT_S", 1.0)
     path, body = _new_map()
     etcd = lab.fleet.machine("etcd")
@@ -201,19 +202,19 @@ def test_object_created_after_a_timed_out_request_is_removed(
         etcd.power("thaw")
     (entry,) = lab.safety.ledger.unfinished()
     assert entry.step == "unanswered"
-    comes_late = {"metadata": {**body["metadata"], "annotations": {MARK: entry.fault["id"]}}}
+    late_object = {"metadata": {**body["metadata"], "annotations": {MARK: entry.fault["id"]}}}
     monkeypatch.setattr(api_module, "CALL_TIMEOUT_S", 15.0)
     assert eventually(lambda: first_answer(lambda: lab.cluster.api.get(MAPS)), UP_TIMEOUT_S)
-    # If etcd stored it at once this time, the tested case does not occur.
+    # If etcd has stored the object already, create it again later.
     lab.cluster.api.delete(path)
 
     with ThreadPoolExecutor(1) as pool:
         tidying = pool.submit(lab.tidy)
         pause(LATE_S)
         assert not tidying.done()
-        lab.cluster.api.ensure(MAPS, comes_late)
+        lab.cluster.api.ensure(MAPS, late_object)
         tidying.result()
-    assert not _is_there(lab, path)
+    assert not _exists(lab, path)
     assert lab.safety.ledger.unfinished() == []
 
 
@@ -223,12 +224,12 @@ def test_crash_leaves_no_node_behind(stage: Lab, lab: LabHandle, joined: bool) -
     if joined:
         stage.run(join(JOINED, registerWithTaints=[]))
         assert lab.fleet.has(JOINED)
-        assert eventually(lambda: _is_there(lab, f"/api/v1/nodes/{JOINED}"), UP_TIMEOUT_S)
+        assert eventually(lambda: _exists(lab, f"/api/v1/nodes/{JOINED}"), UP_TIMEOUT_S)
     else:
         lab.safety.register_node(JOINED)
     _heal_in_another_process(lab)
     assert lab.fleet.node_names() == before
-    assert not _is_there(lab, f"/api/v1/nodes/{JOINED}")
+    assert not _exists(lab, f"/api/v1/nodes/{JOINED}")
 
 
 def test_rejoined_node_is_another_machine_under_the_same_name(stage: Lab, lab: LabHandle) -> None:
@@ -258,9 +259,9 @@ def test_machine_may_have_another_name_than_its_node(stage: Lab, lab: LabHandle)
     assert stage.run(try_kubelet(JOINED, "--node-labels=k8s.io/own=yes")).value["status"] == 1
     stage.run(leave(JOINED))
     assert not lab.fleet.has(JOINED)
-    assert _is_there(lab, "/api/v1/nodes/called")
+    assert _exists(lab, "/api/v1/nodes/called")
     _tidy(lab)
-    assert not _is_there(lab, "/api/v1/nodes/called")
+    assert not _exists(lab, "/api/v1/nodes/called")
 
 
 @pytest.mark.parametrize("does", [leave, restart_joined, run_on, try_kubelet])
@@ -280,7 +281,7 @@ def test_workload_is_removed_with_its_pods(stage: Lab, lab: LabHandle, of: Kind)
         _wait_running(stage, lab, deployed)
         assert stage.run(disruption_budget(deployed)).value["status"] == 201
     _tidy(lab)
-    assert not _is_there(lab, path)
+    assert not _exists(lab, path)
     assert eventually(lambda: not _pods_of(lab, deployed), UP_TIMEOUT_S)
 
 
@@ -290,7 +291,7 @@ def test_cast_is_removed_by_another_process(stage: Lab, lab: LabHandle) -> None:
     cast = stage.run(run_cast(on=first, namesake_on=second))
     _heal_in_another_process(lab)
     left = [
-        member for member in (*cast.pods, cast.namesake) if _is_there(lab, pod(member.namespace, member.name))
+        member for member in (*cast.pods, cast.namesake) if _exists(lab, pod(member.namespace, member.name))
     ]
     assert left == []
 
@@ -306,7 +307,7 @@ def test_own_namespace_is_removed_with_its_content(stage: Lab, lab: LabHandle) -
         _wait_running(stage, lab, deployed)
         assert eventually(lambda: _endpoints(lab, deployed), UP_TIMEOUT_S)
     _heal_in_another_process(lab)
-    assert not _is_there(lab, inside)
+    assert not _exists(lab, inside)
 
 
 def _endpoints(lab: LabHandle, deployed: Workload) -> list[object]:
@@ -384,17 +385,17 @@ def test_existing_object_is_left_alone(stage: Lab, lab: LabHandle, is_recorded: 
     else:
         lab.safety.register_object(path)
     _tidy(lab)
-    assert _is_there(lab, path)
+    assert _exists(lab, path)
     lab.cluster.api.delete(path)
 
 
 def test_object_that_cannot_be_removed_yet_does_not_block_others(stage: Lab, lab: LabHandle) -> None:
-    other, (path, held) = _named(), _new_map()
+    other, (path, held) = _new_name(), _new_map()
     stage.run(send_request("POST", MAPS, other))
     stage.run(send_request("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD, OTHERS]}}))
     with pytest.raises(Problem, match=f"not undone: {path}"):
         lab.tidy()
-    assert not _is_there(lab, f"{MAPS}/{other['metadata']['name']}")
+    assert not _exists(lab, f"{MAPS}/{other['metadata']['name']}")
     assert lab.cluster.api.get(path)["metadata"]["finalizers"] == [OTHERS]
     lab.cluster.api.patch(path, {"metadata": {"finalizers": None}})
     _tidy(lab)
@@ -402,20 +403,20 @@ def test_object_that_cannot_be_removed_yet_does_not_block_others(stage: Lab, lab
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["as it was made", "on its way out"])
 def test_object_held_by_a_finalizer_is_removed_on_heal(stage: Lab, lab: LabHandle, is_deleted: bool) -> None:
-    """Its creator was killed and cannot remove it."""
+    """The process that created the object was killed."""
     path, held = _new_map()
     stage.run(send_request("POST", MAPS, {"metadata": {**held["metadata"], "finalizers": [HELD]}}))
     if is_deleted:
         stage.run(send_request("DELETE", path))
-        assert _is_there(lab, path)
+        assert _exists(lab, path)
     assert lab.safety.heal_unfinished() == []
-    assert not _is_there(lab, path)
+    assert not _exists(lab, path)
     assert lab.safety.ledger.unfinished() == []
 
 
 def test_requested_secret_is_not_in_the_history(stage: Lab) -> None:
     secrets, value = f"/api/v1/namespaces/{NAMESPACE}/secrets", uuid.uuid4().hex
-    body = {**_named(), "stringData": {"key": value}}
+    body = {**_new_name(), "stringData": {"key": value}}
     with stage.record():
         outcomes = [
             stage.run(send_request("POST", secrets, body)),
@@ -430,14 +431,14 @@ def test_requested_secret_is_not_in_the_history(stage: Lab) -> None:
 
 @pytest.mark.parametrize("path", [f"{MAPS}?dryRun=None", f"{MAPS}#x"])
 def test_query_in_a_path_is_refused(stage: Lab, path: str) -> None:
-    for action in (send_request("POST", path, _named()), dry_run("POST", path, _named())):
+    for action in (send_request("POST", path, _new_name()), dry_run("POST", path, _new_name())):
         with pytest.raises(Problem, match="the path has a query"):
             stage.run(action)
 
 
 def test_failed_read_is_observed(stage: Lab) -> None:
     """The API server cannot reach the kubelet of a Node without an address."""
-    name = _named()["metadata"]["name"]
+    name = _new_name()["metadata"]["name"]
     path = f"{WATCHED['nodes']}/{name}/proxy/healthz"
     stage.run(create_node(name))
     with stage.record():
@@ -460,23 +461,23 @@ def test_object_without_a_name_is_not_created(stage: Lab) -> None:
 
 
 UNLABELLED = {"metadata": {"labels": {"nodeproof.dev/noted": None}}}
-ALSO = tuple(sorted(RESOURCES.keys() - WATCHED.keys()))
+UNWATCHED = tuple(sorted(RESOURCES.keys() - WATCHED.keys()))
 
 
 def test_every_recordable_resource_is_watched_and_fenced(stage: Lab, lab: LabHandle) -> None:
-    body, labels = _named(), {"metadata": {"labels": {"nodeproof.dev/noted": "yes"}}}
+    body, labels = _new_name(), {"metadata": {"labels": {"nodeproof.dev/noted": "yes"}}}
     labelled = became("namespaces", NAMESPACE, labels)
-    with stage.record(extra_resources=ALSO):
+    with stage.record(extra_resources=UNWATCHED):
         stage.run(send_request("POST", RESOURCES["csinodes"].path, {**body, "spec": {"drivers": []}}))
         request = stage.run(send_request("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", labels))
         stage.wait_for(labelled.after(request.completed, windows.up_to(10)))
     stage.run(send_request("PATCH", f"{RESOURCES['namespaces'].path}/{NAMESPACE}", UNLABELLED))
     assert stage.find(labelled) is not None
     assert stage.find(created("csinodes", body["metadata"]["name"])) is not None
-    assert fence(stage.history(), ALSO).passed
+    assert fence(stage.history(), UNWATCHED).passed
     lab.tidy()
     assert [
-        name for name in ALSO if RESOURCES[name].body and _is_there(lab, RESOURCES[name].sentinel(""))
+        name for name in UNWATCHED if RESOURCES[name].body and _exists(lab, RESOURCES[name].sentinel(""))
     ] == []
 
 
@@ -489,11 +490,11 @@ def test_unrecordable_resource_is_refused_with_the_alternatives(stage: Lab) -> N
 
 
 def test_podgc_quarantine_is_visible_in_the_metrics(lab: LabHandle) -> None:
-    """Otherwise each scenario about it would wait, even in a new lab."""
+    """Without this metric each scenario about it would wait, even in a new lab."""
     api = lab.cluster.api
     before = begun(api)
     assert before is not None
-    absent = _named()["metadata"]["name"]
+    absent = _new_name()["metadata"]["name"]
     orphan = start_pod(api, absent, pod_spec({"nodeName": absent}))
     try:
         assert eventually(lambda: (begun(api) or 0.0) > before, windows.POD_GC_S + 10.0)

@@ -1,4 +1,4 @@
-"""The lock and the ledger of somebody's own cluster, in its API."""
+"""The lock and the ledger of a user's own cluster, in its API."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def make(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.setattr(cluster_lock, "_LOOK_PERIOD_S", 0.1)
     locks: list[ClusterLock] = []
 
-    def of(holder: str) -> ClusterLock:
+    def make_lock(holder: str) -> ClusterLock:
         locks.append(ClusterLock(lab.cluster.api, holder, "cluster.yaml", print))
         return locks[-1]
 
-    yield of
+    yield make_lock
     for lock in locks:
         lock.release()
     lab.cluster.api.delete(LOCK)
@@ -56,8 +56,8 @@ def test_open_faults_outlive_their_process(make: Make, monkeypatch: pytest.Monke
     killed.write("planned", FAULT)
     killed.write("injected", FAULT)
     colleague.take()
-    (left,) = colleague.unfinished()
-    assert (left.fault, left.step) == (FAULT, "injected")
+    (open_fault,) = colleague.unfinished()
+    assert (open_fault.fault, open_fault.step) == (FAULT, "injected")
     with pytest.raises(OSError, match="bob@laptop has taken the lock"):
         killed.write("healing", FAULT)
     with pytest.raises(Problem, match="bob@laptop has taken the lock"):

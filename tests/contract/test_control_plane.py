@@ -1,4 +1,4 @@
-"""Faults of the control plane, each with its exact inverse, whoever heals it."""
+"""Faults of the control plane: each has an exact inverse, and any process can heal it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from nodeproof.scenario import outage
 from nodeproof.scenario.lab import Lab
 from nodeproof.testing import check_idempotence
 from tests.acceptance.command import nodeproof
-from tests.contract.late_machine import assert_no_late_harm
+from tests.contract.late_machine import assert_late_commands_have_no_effect
 from tests.contract.victim import DIED
 from tests.waiting import eventually, first_answer
 
 TOP = Path(__file__).parents[2]
-IN_TIMEOUT_S = 60.0
+INJECTED_TIMEOUT_S = 60.0
 COMMAND_TIMEOUT_S = 20.0
 MANAGER = "kube-controller-manager"
-SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
+SHUTDOWN_TAINT = "node.cloudprovider.kubernetes.io/shutdown"
 FAULTS: Mapping[str, Callable[[LabHandle, str], Fault]] = {
     "cloud": lambda lab, node: Cloud({node: "gone"}, {node: _labels(lab, node)}),
     "volumes": lambda _lab, _node: Volumes(),
@@ -53,7 +53,9 @@ FAULTS: Mapping[str, Callable[[LabHandle, str], Fault]] = {
     "outage": lambda lab, _node: Outage({e.name: e.data_address for e in lab.fleet.nodes()}),
     "node-deleted": lambda lab, node: DeleteNode(node, _labels(lab, node)),
     "taint": lambda _lab, node: Taint(node, "nodeproof.dev/test", "NoExecute"),
-    "taint-two": lambda lab, node: Taint(node, "nodeproof.dev/test", "NoSchedule", also=_another(lab, node)),
+    "taint-two": lambda lab, node: Taint(
+        node, "nodeproof.dev/test", "NoSchedule", also=_other_node(lab, node)
+    ),
     "labelled": lambda _lab, node: SetLabel("nodeproof.dev/test", "x", {node: None}),
     "ready-patched": lambda _lab, node: PatchReady(node),
     "refused-status": lambda _lab, node: DenyUpdates(node, "status"),
@@ -62,13 +64,13 @@ FAULTS: Mapping[str, Callable[[LabHandle, str], Fault]] = {
 }
 POINTS = ("before injected", "after injecting", "after healing", "before closed")
 """The step of the protocol at which a harness dies."""
-ALIKE = pytest.mark.night("CI has each fault at one point and each point with one fault")
+SAME_PROTOCOL = pytest.mark.night("CI has each fault at one point and each point with one fault")
 CRASHES = [
-    pytest.param(name, point, marks=[] if name == "settings" or point == "after injecting" else ALIKE)
+    pytest.param(name, point, marks=[] if name == "settings" or point == "after injecting" else SAME_PROTOCOL)
     for name in FAULTS
     for point in POINTS
 ]
-RECOGNISED_BY_NAME = (
+FOUND_BY_NAME = (
     "cloud",
     "volumes",
     "settings",
@@ -85,37 +87,37 @@ def _labels(lab: LabHandle, node: str) -> Mapping[str, str]:
     return labels
 
 
-def _another(lab: LabHandle, node: str) -> list[str]:
+def _other_node(lab: LabHandle, node: str) -> list[str]:
     return [entry.name for entry in lab.fleet.nodes() if entry.name != node][:1]
 
 
-def nothing(*_args: object, **_data: object) -> None:
+def discard(*_args: object, **_data: object) -> None:
     """Append nothing."""
 
 
 @pytest.fixture(params=FAULTS)
 def fault(request: pytest.FixtureRequest, lab: LabHandle, node: str) -> Iterator[Fault]:
     """Return each fault in turn, healed afterwards."""
-    _skip_unless_had(request.param, lab)
+    _skip_if_unsupported(request.param, lab)
     yield from _healed(FAULTS[request.param](lab, node), lab)
 
 
-@pytest.fixture(params=RECOGNISED_BY_NAME)
-def left_behind(request: pytest.FixtureRequest, lab: LabHandle, node: str) -> Iterator[Fault]:
+@pytest.fixture(params=FOUND_BY_NAME)
+def leftover_fault(request: pytest.FixtureRequest, lab: LabHandle, node: str) -> Iterator[Fault]:
     """Inject a fault that is known only by the name of its leftovers."""
-    _skip_unless_had(request.param, lab)
+    _skip_if_unsupported(request.param, lab)
     yield from _healed(FAULTS[request.param](lab, node), lab)
 
 
-def _skip_unless_had(name: str, lab: LabHandle) -> None:
+def _skip_if_unsupported(name: str, lab: LabHandle) -> None:
     if name != Volumes.name:
         return
     if name not in lab.features:
         pytest.skip(f"a {lab.kind.name} lab has no volumes")
     csi.obtain(print)
-    why = Volumes().available(lab.fleet.machine(ATTACHER))
-    if "inotify" in why:
-        pytest.skip(why)
+    reason = Volumes().available(lab.fleet.machine(ATTACHER))
+    if "inotify" in reason:
+        pytest.skip(reason)
 
 
 def _healed(fault: Fault, lab: LabHandle) -> Iterator[Fault]:
@@ -147,7 +149,7 @@ def test_crash_on_either_side_of_a_step_is_healed(
 ) -> None:
     data = json.dumps(dict(fault.to_json()))
     argv: Sequence[str] = [sys.executable, "-m", "tests.contract.victim", lab.name, data, point]
-    died = proc.run(argv, timeout_s=IN_TIMEOUT_S, cwd=TOP, check=False)
+    died = proc.run(argv, timeout_s=INJECTED_TIMEOUT_S, cwd=TOP, check=False)
     assert died.status == DIED, died
 
     process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
@@ -157,16 +159,18 @@ def test_crash_on_either_side_of_a_step_is_healed(
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_unknown_fault_is_recognised_by_the_name_of_its_leftovers(lab: LabHandle, left_behind: Fault) -> None:
-    machine = _machine(lab, left_behind)
-    left_behind.inject(machine)
-    assert eventually(lambda: left_behind.is_injected(machine), INJECT_TIMEOUT_S)
+def test_unknown_fault_is_recognised_by_the_name_of_its_leftovers(
+    lab: LabHandle, leftover_fault: Fault
+) -> None:
+    machine = _machine(lab, leftover_fault)
+    leftover_fault.inject(machine)
+    assert eventually(lambda: leftover_fault.is_injected(machine), INJECT_TIMEOUT_S)
     assert lab.safety.heal_unfinished() == []
-    assert eventually(lambda: left_behind.is_healed(machine), HEAL_TIMEOUT_S)
+    assert eventually(lambda: leftover_fault.is_healed(machine), HEAL_TIMEOUT_S)
 
 
 def test_no_command_of_an_injection_acts_after_the_healing(lab: LabHandle, fault: Fault) -> None:
-    assert_no_late_harm(lab.safety.injector, _machine(lab, fault), fault)
+    assert_late_commands_have_no_effect(lab.safety.injector, _machine(lab, fault), fault)
 
 
 def test_deadman_switch_heals_the_control_plane(lab: LabHandle, fault: Fault) -> None:
@@ -190,8 +194,8 @@ def test_undeclared_target_is_not_touched(
 ) -> None:
     if set(fault.affected_nodes) <= set(declared.nodes):
         pytest.skip("it was declared")
-    with pytest.raises(GuardRefused, match=reason), lab.safety.injector.inject(fault, declared, nothing):
-        pytest.fail("it was refused")
+    with pytest.raises(GuardRefused, match=reason), lab.safety.injector.inject(fault, declared, discard):
+        pytest.fail("the fault was not refused")
 
 
 def test_cloud_deletes_a_lost_node_and_healing_restores_it(lab: LabHandle, node: str) -> None:
@@ -223,7 +227,7 @@ def test_ended_cloud_leaves_no_taint(lab: LabHandle, node: str) -> None:
     machine, plane = _machine(lab, cloud), _machine(lab, lost)
 
     def is_tainted() -> bool:
-        return has_taint(lab.cluster.api.get(node_path(node)), SHUT_DOWN, "NoSchedule")
+        return has_taint(lab.cluster.api.get(node_path(node)), SHUTDOWN_TAINT, "NoSchedule")
 
     cloud.inject(machine)
     try:
@@ -240,7 +244,7 @@ def test_cloud_keeps_a_foreign_shutdown_taint(lab: LabHandle, node: str) -> None
     cloud = Cloud({node: "exists"}, {node: _labels(lab, node)})
     lost = PatchReady(node)
     machine, plane = _machine(lab, cloud), _machine(lab, lost)
-    taint = ["kubectl", "taint", "node", node, f"{SHUT_DOWN}:NoSchedule"]
+    taint = ["kubectl", "taint", "node", node, f"{SHUTDOWN_TAINT}:NoSchedule"]
     # The controller removes the taint from a Node that is Ready.
     lost.inject(plane)
     try:
@@ -249,7 +253,7 @@ def test_cloud_keeps_a_foreign_shutdown_taint(lab: LabHandle, node: str) -> None
         assert eventually(lambda: cloud.is_injected(machine), INJECT_TIMEOUT_S)
         cloud.heal(machine)
         assert eventually(lambda: cloud.is_healed(machine), HEAL_TIMEOUT_S)
-        assert has_taint(lab.cluster.api.get(node_path(node)), SHUT_DOWN, "NoSchedule")
+        assert has_taint(lab.cluster.api.get(node_path(node)), SHUTDOWN_TAINT, "NoSchedule")
     finally:
         cloud.heal(machine)
         assert machine.run([*taint[:-1], f"{taint[-1]}-"], timeout_s=INJECT_TIMEOUT_S).status == 0
@@ -263,14 +267,14 @@ def test_cloud_requires_valid_answers_and_labels_to_restore(lab: LabHandle, node
         {"fault": "cloud", "id": "0123abcd", "answers": {node: "lost"}, "labels": labels}
     ).available(machine)
     assert f"labels of {node}" in Cloud({node: "gone"}, {}).available(machine)
-    with lab.safety.injector.inject(Cloud({}, {}), Declared((), (CLOUD,)), nothing):
+    with lab.safety.injector.inject(Cloud({}, {}), Declared((), (CLOUD,)), discard):
         assert "a cloud already" in Cloud({}, {}).available(machine)
     assert Cloud({}, {}).available(machine) == ""
 
 
 def test_restored_node_gets_a_csi_driver(lab: LabHandle, node: str) -> None:
-    """Otherwise its kubelet would create a CSINode owned by the deleted Node, for the garbage collector."""
-    _skip_unless_had(Volumes.name, lab)
+    """Without it the kubelet would create a CSINode owned by the deleted Node, for the garbage collector."""
+    _skip_if_unsupported(Volumes.name, lab)
     lost, after = FAULTS["node-deleted"](lab, node), Volumes()
     plane, machine = _machine(lab, lost), _machine(lab, after)
     lost.inject(plane)
@@ -286,37 +290,43 @@ def test_restored_node_gets_a_csi_driver(lab: LabHandle, node: str) -> None:
 
 
 def test_outage_of_all_components_needs_its_radius(lab: LabHandle, node: str) -> None:
-    everybody = FAULTS["outage"](lab, node)
+    outage_fault = FAULTS["outage"](lab, node)
     with (
         pytest.raises(GuardRefused, match=r"more than 2 nodes|without an unfaulted"),
-        lab.safety.injector.inject(everybody, Declared(everybody.affected_nodes), nothing),
+        lab.safety.injector.inject(outage_fault, Declared(outage_fault.affected_nodes), discard),
     ):
-        pytest.fail("it was refused")
+        pytest.fail("the fault was not refused")
     with (
         pytest.raises(GuardRefused, match="without an unfaulted node"),
-        lab.safety.injector.inject(everybody, Declared(everybody.affected_nodes, radius="zone"), nothing),
+        lab.safety.injector.inject(
+            outage_fault, Declared(outage_fault.affected_nodes, radius="zone"), discard
+        ),
     ):
-        pytest.fail("it was refused")
+        pytest.fail("the fault was not refused")
 
 
 def test_outage_is_simultaneous_for_all_components(lab: LabHandle, node: str) -> None:
-    everybody = FAULTS["outage"](lab, node)
-    with lab.safety.injector.inject(everybody, Declared(everybody.affected_nodes, radius="cluster"), nothing):
+    outage_fault = FAULTS["outage"](lab, node)
+    with lab.safety.injector.inject(
+        outage_fault, Declared(outage_fault.affected_nodes, radius="cluster"), discard
+    ):
         assert not any(
-            lab.fleet.machine(name).reached_from_control_plane() for name in everybody.affected_nodes
+            lab.fleet.machine(name).reached_from_control_plane() for name in outage_fault.affected_nodes
         )
-        assert not any(lab.fleet.machine(name).reaches_control_plane() for name in everybody.affected_nodes)
-    assert all(lab.fleet.machine(name).reaches_control_plane() for name in everybody.affected_nodes)
+        assert not any(
+            lab.fleet.machine(name).reaches_control_plane() for name in outage_fault.affected_nodes
+        )
+    assert all(lab.fleet.machine(name).reaches_control_plane() for name in outage_fault.affected_nodes)
     lab.wait_nodes_ready()
 
 
 def test_scenario_may_lose_everything_it_declared(lab: LabHandle, tmp_path: Path) -> None:
-    everybody = lab.fleet.nodes()
-    stage = Lab(lab, tmp_path, Needs(faulted=len(everybody), radius="cluster"), nullcontext)
-    lab.clean(Needs(faulted=len(everybody), radius="cluster"))
+    all_nodes = lab.fleet.nodes()
+    stage = Lab(lab, tmp_path, Needs(faulted=len(all_nodes), radius="cluster"), nullcontext)
+    lab.clean(Needs(faulted=len(all_nodes), radius="cluster"))
     with pytest.raises(TooFewNodes):
-        lab.clean(Needs(faulted=len(everybody), radius="zone"))
-    with stage.record(), stage.inject(outage(*everybody)) as cut:
+        lab.clean(Needs(faulted=len(all_nodes), radius="zone"))
+    with stage.record(), stage.inject(outage(*all_nodes)) as cut:
         pass
     assert stage.find(cut.healed_at) is not None
     assert fence(stage.history()).passed
@@ -330,7 +340,7 @@ def test_configuration_of_a_lab_is_read_from_its_processes(lab: LabHandle) -> No
     for component, flags in lab.kind.flags_set(lab.profile).items():
         assert flags.keys() <= lab.configuration.flags_set[component].keys(), component
     assert flag not in lab.configuration.flags_set[MANAGER]
-    with lab.safety.injector.inject(fault, Declared((), (MANAGER,)), nothing):
+    with lab.safety.injector.inject(fault, Declared((), (MANAGER,)), discard):
         lab.prepare()
     assert lab.configuration.flags_set[MANAGER][flag] == "777"
     lab.prepare()

@@ -1,4 +1,4 @@
-"""A lab with three control planes: it survives the loss of one, and every fault of one is healed."""
+"""A lab with three control planes survives the loss of one, and every fault of one is healed."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ PLANES = ("control-plane-1", "control-plane-2", "control-plane-3")
 LEADS_TIMEOUT_S = 30.0
 WRITES_TIMEOUT_S = 60.0
 DIAL_TIMEOUT_S = 5.0
-WHOLE = Declared((), (CONTROL_PLANE,))
-THREE = replace(NO_OVERRIDES, control_planes=3)
+WHOLE_CONTROL_PLANE = Declared((), (CONTROL_PLANE,))
+THREE_CONTROL_PLANES = replace(NO_OVERRIDES, control_planes=3)
 
 
 @pytest.fixture(scope="module")
 def lab(components: Components) -> Iterator[LabHandle]:
     """Start one lab with three control planes; its last test may have ended it."""
-    request = LabRequest(starting.new_name(), 1, 1, FAST.name, False, PROCESS.name, overrides=THREE)
+    request = LabRequest(
+        starting.new_name(), 1, 1, FAST.name, False, PROCESS.name, overrides=THREE_CONTROL_PLANES
+    )
     lab = starting.up(request, components, print)
     lab.prepare()
     yield lab
@@ -56,7 +58,7 @@ def lab(components: Components) -> Iterator[LabHandle]:
         lab.down()
 
 
-def nothing(*_args: object, **_data: object) -> None:
+def discard(*_args: object, **_data: object) -> None:
     """Append nothing."""
 
 
@@ -65,7 +67,7 @@ def _leader(lab: LabHandle) -> str:
     return eventually(lambda: leader(lab.cluster.api, MANAGER), LEADS_TIMEOUT_S)
 
 
-def _leads(lab: LabHandle, planes: Sequence[str]) -> bool:
+def _is_led_by(lab: LabHandle, planes: Sequence[str]) -> bool:
     return eventually(lambda: _leader(lab) in planes, LEADS_TIMEOUT_S)
 
 
@@ -88,29 +90,29 @@ def test_each_control_plane_has_every_component(lab: LabHandle) -> None:
         number = plane.rpartition("-")[2]
         assert lab.fleet.machine(plane).serves_kubelet()
         assert all(lab.fleet.machine(f"{name}-{number}").answers_on_control() for name in COMPONENTS)
-    assert _leads(lab, PLANES)
+    assert _is_led_by(lab, PLANES)
     assert lab.configuration["G"] > 0
 
 
-def test_component_means_all_its_replicas(lab: LabHandle) -> None:
+def test_component_fault_hits_all_replicas(lab: LabHandle) -> None:
     fault = Settings(MANAGER, {"node-eviction-rate": "0.25"})
     machine = lab.fleet.machine(MANAGER)
-    with lab.safety.injector.inject(fault, Declared((), (MANAGER,)), nothing):
+    with lab.safety.injector.inject(fault, Declared((), (MANAGER,)), discard):
         assert len(machine.boot_id().split()) == len(PLANES)
         lines = fault.command_lines(machine)
         assert all("--node-eviction-rate=0.25" in line for line in lines)
     assert not any("--node-eviction-rate=0.25" in line for line in fault.command_lines(machine))
-    assert _leads(lab, PLANES)
+    assert _is_led_by(lab, PLANES)
 
 
 @pytest.mark.parametrize("loss", [PowerOff, Freeze])
 def test_cluster_survives_the_loss_of_its_leader(lab: LabHandle, loss: type[PowerOff | Freeze]) -> None:
-    assert _leads(lab, PLANES)
+    assert _is_led_by(lab, PLANES)
     lost = _leader(lab)
     fault, machine = loss(lost), lab.fleet.machine(lost)
     assert not first_answer(lambda: fault.is_injected(machine))
-    with lab.safety.injector.inject(fault, WHOLE, nothing):
-        assert _leads(lab, [plane for plane in PLANES if plane != lost])
+    with lab.safety.injector.inject(fault, WHOLE_CONTROL_PLANE, discard):
+        assert _is_led_by(lab, [plane for plane in PLANES if plane != lost])
         assert _writes(lab)
     # A thawed leader that lost its Lease exits, and starts again.
     assert eventually(machine.serves_kubelet, HEAL_TIMEOUT_S)
@@ -163,24 +165,24 @@ def test_heal_command_heals_a_control_plane(lab: LabHandle, tmp_path: Path) -> N
 def test_nodes_are_cut_off_from_every_control_plane(lab: LabHandle) -> None:
     nodes = {entry.name: entry.data_address for entry in lab.fleet.nodes()}
     fault = Outage(nodes)
-    with lab.safety.injector.inject(fault, Declared(tuple(nodes), radius="cluster"), nothing):
+    with lab.safety.injector.inject(fault, Declared(tuple(nodes), radius="cluster"), discard):
         assert not any(lab.fleet.machine(name).serves_kubelet() for name in nodes)
     lab.wait_nodes_ready()
 
 
 def test_guard_keeps_the_quorum(lab: LabHandle) -> None:
-    with lab.safety.injector.inject(PowerOff("etcd-1"), Declared((), ("etcd",)), nothing):
+    with lab.safety.injector.inject(PowerOff("etcd-1"), Declared((), ("etcd",)), discard):
         with (
             pytest.raises(Refused, match="without a quorum"),
-            lab.safety.injector.inject(PowerOff(PLANES[1]), WHOLE, nothing),
+            lab.safety.injector.inject(PowerOff(PLANES[1]), WHOLE_CONTROL_PLANE, discard),
         ):
-            pytest.fail("it was refused")
+            pytest.fail("the fault was not refused")
         assert _writes(lab)
     with (
         pytest.raises(Refused, match="outside the declared blast radius"),
-        lab.safety.injector.inject(PowerOff(PLANES[1]), Declared((), ("etcd",)), nothing),
+        lab.safety.injector.inject(PowerOff(PLANES[1]), Declared((), ("etcd",)), discard),
     ):
-        pytest.fail("it was refused")
+        pytest.fail("the fault was not refused")
 
 
 def test_down_leaves_nothing(lab: LabHandle) -> None:
@@ -199,4 +201,4 @@ def test_other_numbers_of_control_planes_are_refused(count: int) -> None:
 
 def test_kind_without_several_control_planes_refuses_them() -> None:
     with pytest.raises(Problem, match="a libvirt lab has one control plane"):
-        starting.check_versions(LIBVIRT, "v1.37.2", THREE)
+        starting.check_versions(LIBVIRT, "v1.37.2", THREE_CONTROL_PLANES)

@@ -22,7 +22,7 @@ SHAPED = "shaped"
 Probe = Callable[[Kind, LabHandle, Machine], bool]
 
 
-def is_had(fault: str) -> Probe:
+def has_fault(fault: str) -> Probe:
     """Return whether a fault is available; `test_fault.py` injects every available one."""
 
     def probe(kind: Kind, _lab: LabHandle, machine: Machine) -> bool:
@@ -40,7 +40,7 @@ def runs_containers(_kind: Kind, lab: LabHandle, machine: Machine) -> bool:
     return bool(containers)
 
 
-def has_shapes(_kind: Kind, lab: LabHandle, machine: Machine) -> bool:
+def has_numa_machines(_kind: Kind, lab: LabHandle, machine: Machine) -> bool:
     """Return whether a machine with two NUMA nodes joins and has them."""
     fleet, shape = lab.fleet, Shape(cpus=2, numa_nodes=2)
     zone = next(node.zone for node in fleet.nodes() if node.name == machine.name)
@@ -61,15 +61,15 @@ def has_volumes(_kind: Kind, lab: LabHandle, _machine: Machine) -> bool:
 
 
 PROBES: Mapping[str, Probe] = {
-    "freeze": is_had("freeze"),
-    "link": is_had("link-down"),
-    "power": is_had("power-off"),
-    "proxy": is_had("kube-proxy"),
+    "freeze": has_fault("freeze"),
+    "link": has_fault("link-down"),
+    "power": has_fault("power-off"),
+    "proxy": has_fault("kube-proxy"),
     "real-pods": runs_containers,
-    "reset": is_had("reset"),
-    "shapes": has_shapes,
-    "swap": is_had("swap"),
-    "systemd": is_had("shutdown"),
+    "reset": has_fault("reset"),
+    "shapes": has_numa_machines,
+    "swap": has_fault("swap"),
+    "systemd": has_fault("shutdown"),
     "volumes": has_volumes,
 }
 

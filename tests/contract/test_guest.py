@@ -41,7 +41,7 @@ def virsh(lab: LabHandle, *arguments: str) -> str:
     return str(output["stdout"])
 
 
-def say(lab: LabHandle, node: str, *argv: str) -> str:
+def output_of(lab: LabHandle, node: str, *argv: str) -> str:
     return lab.fleet.machine(node).run(list(argv), timeout_s=COMMAND_TIMEOUT_S).stdout.strip()
 
 
@@ -64,9 +64,9 @@ def _broken_snapshot(lab: LabHandle) -> None:
 
 def test_restored_guest_has_its_own_identity_time_and_random_numbers(lab: LabHandle, joined: str) -> None:
     assert steps_of(lab, joined)[-1] == "restored"
-    assert "crng reseeded due to virtual machine fork" in say(lab, joined, "dmesg")
-    assert say(lab, joined, "hostname") == joined
-    assert say(lab, joined, "cat", "/etc/machine-id") == lab.safety.lab_record().machine_ids[joined]
+    assert "crng reseeded due to virtual machine fork" in output_of(lab, joined, "dmesg")
+    assert output_of(lab, joined, "hostname") == joined
+    assert output_of(lab, joined, "cat", "/etc/machine-id") == lab.safety.lab_record().machine_ids[joined]
     assert abs(lab.read_clock_offsets_s()[joined]) < MOST_CLOCK_OFFSET_S
 
 

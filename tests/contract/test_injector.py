@@ -1,7 +1,4 @@
-"""The injector and the dead-man's switch.
-
-What was planned is on disk before it happens, and is always undone.
-"""
+"""The injector and the dead-man's switch: each step is on disk before it is taken, each fault is healed."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from nodeproof.safety.guard import Declared, Refused
 from nodeproof.safety.injector import HEAL_TIMEOUT_S, Injector, NotInjected
 from nodeproof.safety.ledger import Ledger
 from tests.contract.kinds import FAULTS, Kind
-from tests.contract.late_machine import assert_no_late_harm
+from tests.contract.late_machine import assert_late_commands_have_no_effect
 from tests.contract.silence import silence
 from tests.lab_snapshot import TIMERS
 from tests.leftovers import file_of
@@ -37,7 +34,7 @@ from tests.waiting import eventually, pause, throughout
 SHORT_TTL_S, LONG_TTL_S = 1.5, 120.0
 RENEWED_TTL_S = 5.0
 """Long enough to renew the switch of an emulated machine."""
-HELD_OFF_TTL_S = 10.0
+BOOT_TTL_S = 10.0
 FIRED_TIMEOUT_S = 15.0
 COMMAND_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 1.0
@@ -64,7 +61,7 @@ class LedgerReader(Partition):
 
 
 @dataclass(frozen=True)
-class Harmless(Partition):
+class WithoutEffect(Partition):
     """A partition whose command succeeds without effect."""
 
     def inject(self, machine: Shell) -> None:
@@ -73,20 +70,20 @@ class Harmless(Partition):
 
 
 @pytest.fixture
-def own(lab: LabHandle, tmp_path: Path) -> Injector:
+def own_injector(lab: LabHandle, tmp_path: Path) -> Injector:
     """Return the lab's injector with its own ledger."""
     return replace(lab.safety.injector, ledger=Ledger(lab.name, tmp_path), quarantined=set(), active={})
 
 
 @pytest.fixture
 def foreign_table(machine: Machine) -> Iterator[None]:
-    """Add a foreign nft table that cuts the node like a partition, independent of our healing."""
+    """Add a foreign nft table that cuts off the node like a partition; no heal removes it."""
     rule = f"ip saddr {machine.control_plane_addresses[0]} drop"
-    script = "add table inet rival\nadd chain inet rival in { type filter hook input priority 0; }\n"
+    script = "add table inet foreign\nadd chain inet foreign in { type filter hook input priority 0; }\n"
     load = ["nft", "-f", "-"]
-    machine.run(load, timeout_s=COMMAND_TIMEOUT_S, stdin=f"{script}add rule inet rival in {rule}\n")
+    machine.run(load, timeout_s=COMMAND_TIMEOUT_S, stdin=f"{script}add rule inet foreign in {rule}\n")
     yield
-    machine.run(["nft", "delete", "table", "inet", "rival"], timeout_s=COMMAND_TIMEOUT_S)
+    machine.run(["nft", "delete", "table", "inet", "foreign"], timeout_s=COMMAND_TIMEOUT_S)
 
 
 def steps(ledger: Path) -> list[str]:
@@ -125,11 +122,11 @@ def discard(*_args: Json, **_data: Json) -> None:
 
 
 @pytest.mark.vm
-def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own: Injector) -> None:
+def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own_injector: Injector) -> None:
     plain = new_partition(node)
-    fault = LedgerReader(node, path=file_of(own.ledger), id=plain.id)
-    with own.inject(fault, Declared({node}), discard):
-        during = steps(file_of(own.ledger))
+    fault = LedgerReader(node, path=file_of(own_injector.ledger), id=plain.id)
+    with own_injector.inject(fault, Declared({node}), discard):
+        during = steps(file_of(own_injector.ledger))
         assert fault.id in armed(lab)
 
     timers = 1 if "systemd" in lab.features else 0
@@ -138,79 +135,83 @@ def test_every_step_is_on_disk_before_it_is_taken(lab: LabHandle, node: str, own
     assert fault.read["inject"] == ["planned", "armed", "injecting"]
     assert during == ["planned", "armed", "injecting", "injected"]
     assert fault.read["heal"] == [*during, "healing"]
-    assert steps(file_of(own.ledger)) == [*during, "healing", "healed", "closed"]
-    assert own.ledger.unfinished() == []
+    assert steps(file_of(own_injector.ledger)) == [*during, "healing", "healed", "closed"]
+    assert own_injector.ledger.unfinished() == []
     assert fault.id not in armed(lab)
 
 
-def test_fault_is_healed_if_its_block_is_interrupted(own: Injector, machine: Machine) -> None:
+def test_fault_is_healed_if_its_block_is_interrupted(own_injector: Injector, machine: Machine) -> None:
     fault = new_partition(machine.name)
-    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), discard):
+    with pytest.raises(KeyboardInterrupt), own_injector.inject(fault, Declared({machine.name}), discard):
         raise KeyboardInterrupt
 
     assert fault.is_healed(machine)
-    assert own.ledger.unfinished() == []
+    assert own_injector.ledger.unfinished() == []
 
 
 def test_fault_that_no_probe_confirms_is_healed_and_not_injected(
-    lab: LabHandle, node: str, own: Injector, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, node: str, own_injector: Injector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(injecting, "INJECT_TIMEOUT_S", 2.0)
-    fault = Harmless(node)
-    with pytest.raises(NotInjected), own.inject(fault, Declared({node}), discard):
-        pytest.fail("nothing was injected")
+    fault = WithoutEffect(node)
+    with pytest.raises(NotInjected), own_injector.inject(fault, Declared({node}), discard):
+        pytest.fail("a fault without effect was injected")
 
     taken = ["planned", "armed", "injecting", "unproven", "healing", "healed", "closed"]
-    assert steps(file_of(own.ledger)) == taken
+    assert steps(file_of(own_injector.ledger)) == taken
     assert fault.id not in armed(lab)
-    assert own.quarantined == set()
+    assert own_injector.quarantined == set()
 
 
-def test_refused_fault_leaves_no_trace(lab: LabHandle, node: str, own: Injector) -> None:
+def test_refused_fault_leaves_no_trace(lab: LabHandle, node: str, own_injector: Injector) -> None:
     fault = new_partition(node)
-    with pytest.raises(Refused), own.inject(fault, Declared(set()), discard):
+    with pytest.raises(Refused), own_injector.inject(fault, Declared(set()), discard):
         pytest.fail("the refused fault was injected")
 
-    assert not file_of(own.ledger).exists()
+    assert not file_of(own_injector.ledger).exists()
     assert fault.id not in armed(lab)
 
 
-def test_plan_is_refused_before_its_target_is_contacted(node: str, own: Injector) -> None:
+def test_plan_is_refused_before_its_target_is_contacted(node: str, own_injector: Injector) -> None:
     def connect(_name: str) -> Any:
         pytest.fail("the machine was contacted")
 
     def read_target(_place: str, _affected_nodes: Sequence[str]) -> Any:
         pytest.fail("the target was read")
 
-    unconnected = replace(own, machine=connect, targets=read_target)
+    unconnected = replace(own_injector, machine=connect, targets=read_target)
     with pytest.raises(Refused), unconnected.inject(new_partition(node), Declared(set()), discard):
         pytest.fail("the refused fault was injected")
 
 
-def test_node_without_a_proven_heal_counts_as_lost(lab: LabHandle, node: str, own: Injector) -> None:
+def test_node_without_a_proven_heal_counts_as_lost(lab: LabHandle, node: str, own_injector: Injector) -> None:
     others = set(lab.fleet.node_names()) - {node}
-    few = replace(own, quarantined=others)
-    with pytest.raises(Refused), few.inject(new_partition(node), Declared({node}), discard):
+    last_node_left = replace(own_injector, quarantined=others)
+    with pytest.raises(Refused), last_node_left.inject(new_partition(node), Declared({node}), discard):
         pytest.fail("the refused fault was injected")
 
 
 def test_unproven_heal_stays_open_armed_and_quarantined(
-    lab: LabHandle, machine: Machine, own: Injector, foreign_table: None, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle,
+    machine: Machine,
+    own_injector: Injector,
+    foreign_table: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(injecting, "HEAL_TIMEOUT_S", 2.0)
     fault = new_partition(machine.name)
-    with own.inject(fault, Declared({machine.name}), discard):
+    with own_injector.inject(fault, Declared({machine.name}), discard):
         pass
 
-    assert own.quarantined == {machine.name}
-    (left,) = own.ledger.unfinished()
-    assert (left.fault, left.step) == (dict(fault.to_json()), "unhealed")
+    assert own_injector.quarantined == {machine.name}
+    (open_fault,) = own_injector.ledger.unfinished()
+    assert (open_fault.fault, open_fault.step) == (dict(fault.to_json()), "unhealed")
     assert fault.id in armed(lab)
     registry.client(lab.name).arm(fault.to_json(), 0)
 
 
 @dataclass(frozen=True)
-class HalfWay(Partition):
+class FailsAfterEffect(Partition):
     """A partition whose command takes effect and then fails."""
 
     def inject(self, machine: Shell) -> None:
@@ -219,24 +220,28 @@ class HalfWay(Partition):
 
 
 def test_failure_of_the_second_fault_heals_both_and_is_reported(
-    lab: LabHandle, own: Injector, tmp_path: Path
+    lab: LabHandle, own_injector: Injector, tmp_path: Path
 ) -> None:
     first, second, *_others = sorted(lab.fleet.node_names())
     zones = dict.fromkeys([*lab.fleet.node_names(), "spare"], "zone-a")
-    wide = replace(own, record=lambda: replace(lab.safety.lab_record(), zones=zones))
-    works, fails = new_partition(first), HalfWay(second)
+    injector = replace(own_injector, record=lambda: replace(lab.safety.lab_record(), zones=zones))
+    working, failing = new_partition(first), FailsAfterEffect(second)
     declared = {first, second}
     with (
         pytest.raises(MachineError, match="the original error"),
-        wide.inject(works, Declared(declared), discard),
-        wide.inject(fails, Declared(declared), discard),
+        injector.inject(working, Declared(declared), discard),
+        injector.inject(failing, Declared(declared), discard),
     ):
-        pytest.fail("the second one failed")
+        pytest.fail("the second fault did not fail")
 
-    assert works.is_healed(lab.fleet.machine(first))
-    assert fails.is_healed(lab.fleet.machine(second))
-    assert (own.ledger.unfinished(), own.quarantined, own.active) == ([], set(), {})
-    assert not {works.id, fails.id} & armed(lab).keys()
+    assert working.is_healed(lab.fleet.machine(first))
+    assert failing.is_healed(lab.fleet.machine(second))
+    assert (own_injector.ledger.unfinished(), own_injector.quarantined, own_injector.active) == (
+        [],
+        set(),
+        {},
+    )
+    assert not {working.id, failing.id} & armed(lab).keys()
 
 
 class FullDisk(Ledger):
@@ -249,41 +254,41 @@ class FullDisk(Ledger):
 
 
 def test_fault_is_healed_despite_a_full_disk(
-    lab: LabHandle, machine: Machine, own: Injector, tmp_path: Path
+    lab: LabHandle, machine: Machine, own_injector: Injector, tmp_path: Path
 ) -> None:
     fault = new_partition(machine.name)
-    full = replace(own, ledger=FullDisk(lab.name, tmp_path))
-    with full.inject(fault, Declared({machine.name}), discard):
+    full_disk = replace(own_injector, ledger=FullDisk(lab.name, tmp_path))
+    with full_disk.inject(fault, Declared({machine.name}), discard):
         pass
 
     assert fault.is_healed(machine)
     assert fault.id not in armed(lab)
-    assert [entry.step for entry in full.ledger.unfinished()] == ["injected"]
+    assert [entry.step for entry in full_disk.ledger.unfinished()] == ["injected"]
 
 
 def test_no_command_of_an_injection_acts_after_the_healing(
-    own: Injector, machine: Machine, fault: Fault
+    own_injector: Injector, machine: Machine, fault: Fault
 ) -> None:
-    assert_no_late_harm(own, machine, fault)
+    assert_late_commands_have_no_effect(own_injector, machine, fault)
 
 
-def test_interrupt_during_a_heal_waits_for_it(own: Injector, machine: Machine) -> None:
+def test_interrupt_during_a_heal_waits_for_it(own_injector: Injector, machine: Machine) -> None:
     messages: list[str] = []
-    own.say = messages.append
+    own_injector.say = messages.append
     plain = new_partition(machine.name)
-    fault = Interrupting(plain.node, id=plain.id)
-    with pytest.raises(KeyboardInterrupt), own.inject(fault, Declared({machine.name}), discard):
+    fault = InterruptedHeal(plain.node, id=plain.id)
+    with pytest.raises(KeyboardInterrupt), own_injector.inject(fault, Declared({machine.name}), discard):
         pass
 
     assert fault.is_healed(machine)
-    assert steps(file_of(own.ledger))[-2:] == ["healed", "closed"]
+    assert steps(file_of(own_injector.ledger))[-2:] == ["healed", "closed"]
     assert fault.id in messages[0]
     assert f"dead-man's switch heals it within {injecting.TTL_S:g} s" in messages[0]
 
 
 @dataclass(frozen=True)
-class Interrupting(Partition):
-    """A partition during whose heal SIGINT arrives."""
+class InterruptedHeal(Partition):
+    """A partition whose heal gets SIGINT."""
 
     def heal(self, machine: Shell) -> None:
         signal.raise_signal(signal.SIGINT)
@@ -298,7 +303,7 @@ def test_fault_of_a_killed_process_is_healed_by_another(
     lab.safety.ledger.write("injecting", fault.to_json())
     inject_only(fault, machine)
     # Less than a guest takes to boot: a switch that fires into the healing would cut its power.
-    registry.client(lab.name).arm(fault.to_json(), HELD_OFF_TTL_S)
+    registry.client(lab.name).arm(fault.to_json(), BOOT_TTL_S)
 
     other = registry.attach(lab.name)
     try:
@@ -324,9 +329,7 @@ def test_deadman_heals_an_expired_fault_and_reports_it(
     assert eventually(lambda: fault.id not in armed(lab), FIRED_TIMEOUT_S)
 
 
-def test_fault_that_needs_another_healed_first_heals_by_itself(
-    kind: Kind, lab: LabHandle, machine: Machine
-) -> None:
+def test_nested_faults_heal_by_themselves(kind: Kind, lab: LabHandle, machine: Machine) -> None:
     inner = FAULTS["kubelet-settings" if "systemd" in lab.features else "partition-both"](machine.name)
     outer = FAULTS["power-off"](machine.name)
     inject_only(inner, machine)
@@ -342,8 +345,10 @@ def test_fault_that_needs_another_healed_first_heals_by_itself(
         registry.client(lab.name).arm(fault.to_json(), 0)
 
 
-def test_unreachable_machine_heals_by_itself(lab: LabHandle, machine: Machine, undone_inside: str) -> None:
-    fault = FAULTS[undone_inside](machine.name)
+def test_unreachable_machine_heals_by_itself(
+    lab: LabHandle, machine: Machine, self_healing_fault: str
+) -> None:
+    fault = FAULTS[self_healing_fault](machine.name)
     timers = Timers(lab.fleet.machine)
     inject_only(fault, machine)
     timers.arm(fault.to_json(), LONG_TTL_S)
@@ -354,7 +359,7 @@ def test_unreachable_machine_heals_by_itself(lab: LabHandle, machine: Machine, u
     assert eventually(lambda: not timers_on(machine), FIRED_TIMEOUT_S)
 
 
-# Lazily, as a healing that fails at that very moment runs what is mounted there, which is then busy.
+# Lazily: a heal that fails at that moment still runs the mounted program.
 BREAK_NFT = """
 mount --bind /bin/false /usr/sbin/nft &&
 systemd-run --quiet --collect --on-active="$0" --timer-property=AccuracySec=1s umount --lazy /usr/sbin/nft
@@ -394,9 +399,9 @@ def test_failing_heal_on_the_machine_ends_when_disarmed(lab: LabHandle, machine:
 
 
 def test_renewed_or_disarmed_timer_does_not_fire(
-    lab: LabHandle, machine: Machine, undone_inside: str
+    lab: LabHandle, machine: Machine, self_healing_fault: str
 ) -> None:
-    fault = FAULTS[undone_inside](machine.name)
+    fault = FAULTS[self_healing_fault](machine.name)
     timers = Timers(lab.fleet.machine)
     inject_only(fault, machine)
     timers.arm(fault.to_json(), RENEWED_TTL_S)

@@ -48,9 +48,9 @@ UNUSED_ADDRESS = "10.77.254.254"
 READY_TIMEOUT_S = 60.0
 EVENTS_TIMEOUT_S = 20.0
 MOST_CLOCK_ERROR_S = 1.0
-STOPPED_S = 0.6
+SUSPENDED_S = 0.6
 LOOPS = 40
-OF_THIS_LAB = """
+LIST_PROCESSES = """
 below() {
     for child in $(cat /proc/$1/task/*/children); do
         [ "$child" = $$ ] || echo "$child $(below "$child")"
@@ -58,8 +58,8 @@ below() {
 }
 all="$PPID $(below $PPID)"
 """
-"""A shell's variable with its parent and all its descendants except the shell's own."""
-BROKEN = """
+"""A shell's variable with the processes of the lab: its parent and all descendants except its own."""
+FAILING_PROGRAM = """
 [ "$1" = --version ] && echo "Kubernetes v1.36.3" && exit 0
 echo "first words" >&2
 echo "Error: no such flag: --nonsense" >&2
@@ -68,7 +68,7 @@ exit 1
 
 
 @pytest.fixture
-def second(kind: Kind, components: Components) -> Iterator[LabHandle]:
+def second_lab(kind: Kind, components: Components) -> Iterator[LabHandle]:
     """Start another small lab of the same kind, which a test may end in any way."""
     lab = kind.start(components, 1)
     yield lab
@@ -84,7 +84,7 @@ def broken_components(components: Components, tmp_path: Path) -> Components:
     for role in ROLES:
         (tmp_path / role).symlink_to(components.path(role))
     (tmp_path / "kube-apiserver").unlink()
-    executable(tmp_path / "kube-apiserver", BROKEN)
+    executable(tmp_path / "kube-apiserver", FAILING_PROGRAM)
     return obtain(str(tmp_path), components.kubernetes_version, print)
 
 
@@ -207,11 +207,11 @@ def test_lab_yields_cpu_to_the_harness_and_machines_to_the_controllers(kind: Kin
 def test_lab_reports_that_it_was_suspended(lab: LabHandle, tmp_path: Path) -> None:
     """The harness was not suspended: only the lab can measure a component's delay."""
     with lab.record(tmp_path / "history.jsonl", []) as recording:
-        in_lab(lab, "sh", "-c", f"kill -STOP $PPID; sleep {STOPPED_S}; kill -CONT $PPID")
+        in_lab(lab, "sh", "-c", f"kill -STOP $PPID; sleep {SUSPENDED_S}; kill -CONT $PPID")
         eventually(lambda: _lab_delays(recording.history()), EVENTS_TIMEOUT_S)
     late = _lab_delays(recording.history())
-    assert max(late, default=0.0) > STOPPED_S - 2 * TICK_S
-    assert slack_s(recording.history(), lab.configuration) > STOPPED_S
+    assert max(late, default=0.0) > SUSPENDED_S - 2 * TICK_S
+    assert slack_s(recording.history(), lab.configuration) > SUSPENDED_S
 
 
 def test_recording_waits_for_nodes_lost_by_a_suspended_lab(
@@ -228,11 +228,11 @@ def test_recording_waits_for_nodes_lost_by_a_suspended_lab(
     limits, events = lab.configuration, MachineEvents(lab.dir / "events.jsonl")
     entered = registry.client(lab.name).status().components[f"kubelet-{node}"]
     kubelet = in_lab(lab, "pgrep", "-P", str(entered)).strip()
-    stopped = (
+    suspend = (
         f"kill -STOP $all; sleep {limits['G'] + 1}; kill -CONT $(printf '%s\\n' $all | grep -vx {kubelet})"
     )
-    in_lab(lab, "sh", "-c", f"{OF_THIS_LAB}{stopped}", timeout_s=3 * limits["G"])
-    went_on_t = time.monotonic()
+    in_lab(lab, "sh", "-c", f"{LIST_PROCESSES}{suspend}", timeout_s=3 * limits["G"])
+    resumed_t = time.monotonic()
     try:
         lost = eventually(lambda: not is_ready(lab.cluster.api.get(node_path(node))), 2 * limits["G"])
     finally:
@@ -246,35 +246,35 @@ def test_recording_waits_for_nodes_lost_by_a_suspended_lab(
     history = recording.history()
     (ready,) = (condition(version.object, "Ready") for version in history.versions("nodes", "", node)[:1])
     assert ready is not None
-    assert history.from_wall(ready["lastTransitionTime"]) > went_on_t - 1.0, "it was not lost"
+    assert history.from_wall(ready["lastTransitionTime"]) > resumed_t - 1.0, "the node was not lost"
     assert moments.find(history, moments.condition_became(node, "Ready", "Unknown")) is None
-    assert history.began_t > went_on_t + limits["P"], "a pass of the controller may still have lost it"
+    assert history.began_t > resumed_t + limits["P"], "the recording began before the controller's next pass"
 
 
 def test_lab_reports_cpu_waits_of_its_controllers(lab: LabHandle, tmp_path: Path) -> None:
     """Only the controllers are limited to one CPU, which they share with busy processes."""
     manager = registry.client(lab.name).status().components[CONTROLLERS[0]]
     one = min(os.sched_getaffinity(0))
-    busy = f"timeout {STOPPED_S} taskset -c {one} sh -c 'while :; do :; done' &"
-    crowd = (
+    busy = f"timeout {SUSPENDED_S} taskset -c {one} sh -c 'while :; do :; done' &"
+    busy_controller = (
         f"was=$(taskset -p {manager} | sed 's/.* //'); taskset -acp {one} {manager}; {busy * LOOPS} wait; "
         f"taskset -ap $was {manager}"
     )
     with lab.record(tmp_path / "history.jsonl", []) as recording:
 
-        def crowded_entries() -> list[Entry]:
+        def long_waits() -> list[Entry]:
             # Idle controllers do not wait.
-            in_lab(lab, "sh", "-c", crowd)
-            return [entry for entry in _waited(recording.history()) if entry.data["late_s"] > NOTABLE_S]
+            in_lab(lab, "sh", "-c", busy_controller)
+            return [entry for entry in _cpu_waits(recording.history()) if entry.data["late_s"] > NOTABLE_S]
 
-        assert eventually(crowded_entries, EVENTS_TIMEOUT_S)
+        assert eventually(long_waits, EVENTS_TIMEOUT_S)
     history = recording.history()
-    longest = max(_waited(history), key=lambda entry: float(entry.data["late_s"]))
+    longest = max(_cpu_waits(history), key=lambda entry: float(entry.data["late_s"]))
     assert longest.data["waited_s"] >= longest.data["late_s"]
     assert slack_s(history, lab.configuration) > longest.data["late_s"]
 
 
-def _waited(history: History) -> list[Entry]:
+def _cpu_waits(history: History) -> list[Entry]:
     return [entry for entry in history.of_kind("stall") if "waited_s" in entry.data]
 
 
@@ -374,7 +374,7 @@ def test_clocks_are_measured_for_each_recording_and_after_each_boot(
     assert error < MOST_CLOCK_ERROR_S
 
 
-def test_node_that_claims_the_host_clock_has_it(kind: Kind, lab: LabHandle, node: str) -> None:
+def test_node_with_the_host_clock_has_no_offset(kind: Kind, lab: LabHandle, node: str) -> None:
     if kind.name != "process":
         pytest.skip("its machines have clocks of their own")
     reading = read_clock(lab.fleet.machine(node))
@@ -408,30 +408,30 @@ def test_nodes_join_and_leave_while_the_lab_runs(lab: LabHandle, joined: str) ->
     lab.wait_nodes_ready()
 
 
-def test_labs_with_the_same_addresses_are_isolated(lab: LabHandle, node: str, second: LabHandle) -> None:
-    ours, theirs = lab.fleet.machine(node), second.fleet.machine(node)
-    assert ours.data_address == theirs.data_address
-    assert ours.control_plane_addresses == theirs.control_plane_addresses
+def test_labs_with_the_same_addresses_are_isolated(lab: LabHandle, node: str, second_lab: LabHandle) -> None:
+    machine, twin = lab.fleet.machine(node), second_lab.fleet.machine(node)
+    assert machine.data_address == twin.data_address
+    assert machine.control_plane_addresses == twin.control_plane_addresses
     own, other = (
-        at.run(["cat", "/etc/machine-id"], timeout_s=COMMAND_TIMEOUT_S).stdout for at in (ours, theirs)
+        at.run(["cat", "/etc/machine-id"], timeout_s=COMMAND_TIMEOUT_S).stdout for at in (machine, twin)
     )
     assert own != other
-    assert lab.safety.lab_record().kube_system_uid != second.safety.lab_record().kube_system_uid
-    assert sorted(second.fleet.node_names()) == [node]
-    ours.power("off")
+    assert lab.safety.lab_record().kube_system_uid != second_lab.safety.lab_record().kube_system_uid
+    assert sorted(second_lab.fleet.node_names()) == [node]
+    machine.power("off")
     try:
-        assert theirs.reaches_control_plane()
-        assert theirs.reached_from_control_plane()
+        assert twin.reaches_control_plane()
+        assert twin.reached_from_control_plane()
     finally:
-        ours.power("on")
-        assert eventually(ours.reaches_control_plane, READY_TIMEOUT_S)
+        machine.power("on")
+        assert eventually(machine.reaches_control_plane, READY_TIMEOUT_S)
 
 
-def _by_down(lab: LabHandle, _footprint: leftovers.Footprint) -> None:
+def _end_by_down(lab: LabHandle, _footprint: leftovers.Footprint) -> None:
     lab.down()
 
 
-def _by_name(lab: LabHandle, _footprint: leftovers.Footprint) -> None:
+def _end_by_name(lab: LabHandle, _footprint: leftovers.Footprint) -> None:
     lab.close()
     registry.down(lab.name)
 
@@ -441,37 +441,43 @@ def _kill_supervisor(lab: LabHandle, footprint: leftovers.Footprint) -> None:
     assert eventually(lambda: lab.name not in registry.running(), READY_TIMEOUT_S)
 
 
-def _by_name_once_killed(lab: LabHandle, footprint: leftovers.Footprint) -> None:
+def _end_by_name_after_kill(lab: LabHandle, footprint: leftovers.Footprint) -> None:
     lab.close()
     _kill_supervisor(lab, footprint)
     registry.down(lab.name)
 
 
-def _by_its_init(_lab: LabHandle, footprint: leftovers.Footprint) -> None:
+def _end_by_init_kill(_lab: LabHandle, footprint: leftovers.Footprint) -> None:
     leftovers.kill(footprint.init)
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    "end", [_by_down, _by_name, _by_name_once_killed, pytest.param(_by_its_init, marks=pytest.mark.vm)]
+    "end",
+    [
+        _end_by_down,
+        _end_by_name,
+        _end_by_name_after_kill,
+        pytest.param(_end_by_init_kill, marks=pytest.mark.vm),
+    ],
 )
 def test_ended_lab_leaves_nothing(
-    kind: Kind, second: LabHandle, end: Callable[[LabHandle, leftovers.Footprint], None]
+    kind: Kind, second_lab: LabHandle, end: Callable[[LabHandle, leftovers.Footprint], None]
 ) -> None:
-    second.prepare()
-    run_pod(second.cluster.api, "node-1")
-    footprint = leftovers.footprint(second.name)
+    second_lab.prepare()
+    run_pod(second_lab.cluster.api, "node-1")
+    footprint = leftovers.footprint(second_lab.name)
     assert len(footprint.namespaces) >= kind.namespaces
 
-    end(second, footprint)
+    end(second_lab, footprint)
     assert leftovers.leftovers(footprint) == []
 
 
 @pytest.mark.alone
-def test_lab_ends_with_its_killed_supervisor_and_is_swept(second: LabHandle, lab: LabHandle) -> None:
-    footprint = leftovers.footprint(second.name)
-    _kill_supervisor(second, footprint)
-    assert second.name in registry.sweep()
+def test_lab_ends_with_its_killed_supervisor_and_is_swept(second_lab: LabHandle, lab: LabHandle) -> None:
+    footprint = leftovers.footprint(second_lab.name)
+    _kill_supervisor(second_lab, footprint)
+    assert second_lab.name in registry.sweep()
     assert leftovers.leftovers(footprint) == []
     assert lab.name in registry.running()
 
@@ -492,12 +498,12 @@ def test_component_failing_on_start_is_one_problem_with_its_last_lines(
 
 
 def test_lab_is_resized_up_and_down(lab: LabHandle) -> None:
-    had = lab.fleet.node_names()
-    resize(lab, len(had) + 1)
-    (grown,) = set(lab.fleet.node_names()) - set(had)
-    assert is_ready(lab.cluster.api.get(node_path(grown)))
-    assert lab.safety.lab_record().machine_ids.keys() == {*had, grown}
-    resize(lab, len(had))
-    assert lab.fleet.node_names() == had
+    names = lab.fleet.node_names()
+    resize(lab, len(names) + 1)
+    (added,) = set(lab.fleet.node_names()) - set(names)
+    assert is_ready(lab.cluster.api.get(node_path(added)))
+    assert lab.safety.lab_record().machine_ids.keys() == {*names, added}
+    resize(lab, len(names))
+    assert lab.fleet.node_names() == names
     with pytest.raises(ApiError, match="404"):
-        lab.cluster.api.get(node_path(grown))
+        lab.cluster.api.get(node_path(added))

@@ -101,10 +101,10 @@ def test_machine_with_another_host_key_is_refused(
     keys = (lab.dir / "pki" / "ssh", ssh_key(tmp_path / "other"))
     access = SshAccess(info.name, info.control_address, info.data_address, control_plane, *keys)
     client = registry.client(lab.name)
-    stranger = SshMachine(access, client.dial, SupervisedHost(client, lab.cluster.api))
+    untrusted = SshMachine(access, client.dial, SupervisedHost(client, lab.cluster.api))
 
     with pytest.raises(MachineError, match=r"(?i)host key"):
-        stranger.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
+        untrusted.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
 
 
 @pytest.mark.vm
@@ -137,8 +137,8 @@ def test_machine_resolves_its_own_name(machine: SshMachine) -> None:
 def test_machine_sees_only_its_own_processes(lab: LabHandle, machine: SshMachine) -> None:
     commands = output(machine, "ps", "-eww", "-o", "args=")
     assert f"--hostname-override={machine.name}" in commands
-    strangers = {"kube-apiserver", "etcd", *lab.fleet.node_names()} - {machine.name}
-    assert [name for name in strangers if name in commands] == []
+    other_names = {"kube-apiserver", "etcd", *lab.fleet.node_names()} - {machine.name}
+    assert [name for name in other_names if name in commands] == []
 
 
 @pytest.mark.vm

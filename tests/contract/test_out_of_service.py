@@ -21,12 +21,12 @@ from tests.waiting import eventually
 
 COMMAND_TIMEOUT_S, LOST_TIMEOUT_S, WAITED_S = 20.0, 60.0, 2.0
 TEAM = {"example.com/team": "ours"}
-Person = Callable[..., None]
+UserKubectl = Callable[..., None]
 
 
 @pytest.fixture
-def person(lab: LabHandle, node: str) -> Iterator[Person]:
-    """Act as a person with kubectl; the node is restored afterwards."""
+def user_kubectl(lab: LabHandle, node: str) -> Iterator[UserKubectl]:
+    """Return `user_kubectl(*arguments)`, which runs kubectl as a user; restore the node afterwards."""
 
     def run(*arguments: str) -> None:
         output = lab.cluster.run_kubectl(arguments, COMMAND_TIMEOUT_S, "")
@@ -42,7 +42,7 @@ def person(lab: LabHandle, node: str) -> Iterator[Person]:
 
 
 def tidy(lab: LabHandle) -> None:
-    """Undo what a scenario did, all of it."""
+    """Undo all changes of a scenario."""
     lab.tidy()
     assert lab.safety.ledger.unfinished() == []
 
@@ -61,42 +61,46 @@ def test_node_cordoned_by_a_scenario_is_uncordoned_afterwards(
     assert not is_cordoned(lab, node)
 
 
-def test_crash_leaves_no_cordon_behind(lab: LabHandle, node: str, person: Person) -> None:
+def test_crash_leaves_no_cordon_behind(lab: LabHandle, node: str, user_kubectl: UserKubectl) -> None:
     lab.safety.register_cordon(node)
-    person("cordon", node)
+    user_kubectl("cordon", node)
     with closing(registry.attach(lab.name)) as another:
         assert another.safety.heal_unfinished() == []
     assert not is_cordoned(lab, node)
     assert lab.safety.ledger.unfinished() == []
 
 
-def test_cordon_of_a_recreated_node_is_left_alone(lab: LabHandle, node: str, person: Person) -> None:
+def test_cordon_of_a_recreated_node_is_left_alone(
+    lab: LabHandle, node: str, user_kubectl: UserKubectl
+) -> None:
     data = {"fault": "cordoned", "id": "1", "node": node, "uid": "another"}
     lab.safety.ledger.write("planned", data)
-    person("cordon", node)
+    user_kubectl("cordon", node)
     tidy(lab)
     assert is_cordoned(lab, node)
 
 
 @pytest.mark.parametrize("own", [("cordon",), ("cordon", "uncordon")], ids=["before", "afterwards"])
 def test_foreign_cordon_stays(
-    stage: Lab, lab: LabHandle, node: str, person: Person, own: Sequence[str]
+    stage: Lab, lab: LabHandle, node: str, user_kubectl: UserKubectl, own: Sequence[str]
 ) -> None:
-    """Before the scenario's own cordon, or after that was undone."""
+    """A user cordons the node before the scenario's own cordon, or after its uncordon."""
     if "uncordon" not in own:
-        person("cordon", node)
+        user_kubectl("cordon", node)
     for verb in own:
         stage.run(kubectl(verb, node))
     if "uncordon" in own:
-        person("cordon", node)
+        user_kubectl("cordon", node)
     tidy(lab)
     assert is_cordoned(lab, node)
 
 
-def test_foreign_labels_and_taints_stay(stage: Lab, lab: LabHandle, node: str, person: Person) -> None:
+def test_foreign_labels_and_taints_stay(
+    stage: Lab, lab: LabHandle, node: str, user_kubectl: UserKubectl
+) -> None:
     ((key, value),) = TEAM.items()
-    person("label", "node", node, f"{key}={value}")
-    person("taint", "node", node, f"{key}={value}:PreferNoSchedule")
+    user_kubectl("label", "node", node, f"{key}={value}")
+    user_kubectl("taint", "node", node, f"{key}={value}:PreferNoSchedule")
     stage.run(label_node(node, "own", "yes"))
     lab.tidy()
     current = lab.cluster.api.get(node_path(node))
@@ -112,7 +116,7 @@ def test_nodes_are_cordoned_by_their_names(stage: Lab, lab: LabHandle) -> None:
     assert lab.safety.ledger.unfinished() == []
 
 
-TAKEN_OUT = {
+UNUSABLE = {
     "cordoned": ("cordon",),
     "tainted example.com/team:NoExecute": ("taint", "node", "example.com/team=x:NoExecute"),
     "tainted node.kubernetes.io/out-of-service:NoSchedule": (
@@ -122,29 +126,29 @@ TAKEN_OUT = {
 }
 
 
-@pytest.mark.parametrize("why", TAKEN_OUT)
-def test_lab_leaves_out_a_node_taken_out_of_service(
-    lab: LabHandle, node: str, person: Person, tmp_path: Path, why: str
+@pytest.mark.parametrize("reason", UNUSABLE)
+def test_lab_leaves_out_a_cordoned_or_tainted_node(
+    lab: LabHandle, node: str, user_kubectl: UserKubectl, tmp_path: Path, reason: str
 ) -> None:
-    verb, *rest = TAKEN_OUT[why]
-    person(verb, *rest[:1], node, *rest[1:])
+    verb, *rest = UNUSABLE[reason]
+    user_kubectl(verb, *rest[:1], node, *rest[1:])
     lab.clean(Needs(nodes=1))
-    assert lab.out_of_service == {node: why}
+    assert lab.out_of_service == {node: reason}
     others = [name for name in lab.fleet.node_names() if name != node]
     assert lab.usable_nodes() == others
     stage = Lab(lab, tmp_path, Needs(nodes=1), nullcontext)
     assert (stage.target, stage.others) == (others[0], others[1:])
-    with pytest.raises(TooFewNodes, match=rf"left out: {node} \({why}"):
+    with pytest.raises(TooFewNodes, match=rf"left out: {node} \({reason}"):
         lab.clean(Needs(nodes=len(others) + 1))
     with pytest.raises(TooFewNodes, match="every node of its zone"):
         lab.clean(Needs(faulted=1, radius="zone"))
 
 
-def test_node_back_in_service_is_used_again(lab: LabHandle, node: str, person: Person) -> None:
-    person("cordon", node)
+def test_uncordoned_node_is_used_again(lab: LabHandle, node: str, user_kubectl: UserKubectl) -> None:
+    user_kubectl("cordon", node)
     lab.clean(Needs(nodes=1))
     assert node not in lab.usable_nodes()
-    person("uncordon", node)
+    user_kubectl("uncordon", node)
     lab.clean(Needs(nodes=1))
     assert node in lab.usable_nodes()
 

@@ -38,48 +38,50 @@ from nodeproof.safety.injector import RENEW_PERIOD_S, TTL_S
 from nodeproof.scenario import windows
 from tests.acceptance.altered import run_scenarios, shipped, unaltered
 from tests.acceptance.command import TOP, nodeproof, start, steps
-from tests.acceptance.conftest import SMALL
+from tests.acceptance.conftest import SMALL_SCENARIO
 from tests.contract.kinds import FAULTS, KINDS
-from tests.contract.silence import end_silence, fall_silent, silence
+from tests.contract.silence import end_silence, silence, start_silence
 from tests.contract.victim import DIED, HOLD
 from tests.lab_snapshot import TIMERS
 from tests.leftovers import file_of
 from tests.waiting import eventually
 
-BY_ITSELF_TIMEOUT_S = TTL_S + 10.0
+SELF_HEAL_TIMEOUT_S = TTL_S + 10.0
 HEAL_TIMEOUT_S = 10.0
 ON_DEMAND_TIMEOUT_S = TTL_S - RENEW_PERIOD_S - 5.0
 """Before a switch renewed one period ago can fire."""
-IN_TIMEOUT_S = 120.0
+INJECTED_TIMEOUT_S = 120.0
 LOST_TIMEOUT_S = 25.0
 RECORDED_TIMEOUT_S = 15.0
 COMMAND_TIMEOUT_S = 10.0
-DEADLINE_S, LATE_S = 2.0, 1.0
-SWITCH_KNOWS = pytest.mark.night("the switch heals every fault alike: CI has a cut and a loss of power")
+CALL_TIMEOUT_S, LATE_S = 2.0, 1.0
+SAME_FOR_EVERY_FAULT = pytest.mark.night(
+    "the switch heals every fault alike: CI has a partition and a loss of power"
+)
 POINTS = (
     *("after planned", "before armed", "after armed", "after injecting", "before injected", "after injected"),
     *("after healing", "before healed", "after healed", "before closed", "after closed"),
 )
-"""On either side of each action; nothing happens between `after armed` and `before injecting`."""
+"""Before and after each action; nothing happens between `after armed` and `before injecting`."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give every step in a process lab, on slower labs the one at which a fault is in.
+    """Parametrize tests with the steps of the safety protocol, on slower labs with one, and with faults.
 
-    Also give every fault, of which CI has one on virtual machines and two in a process lab.
+    CI has one of the faults on virtual machines and two in a process lab.
     """
     chosen = metafunc.config.getoption("contract_lab")
     if "point" in metafunc.fixturenames:
         metafunc.parametrize("point", POINTS if chosen == PROCESS.name else ["after injected"])
-    if "forgotten" in metafunc.fixturenames:
+    if "fault_without_ledger" in metafunc.fixturenames:
         names = [name for name in FAULTS if name not in KINDS[chosen].lacks]
         marks = {"partition-both": [pytest.mark.vm], "power-off": []}
-        cases = [pytest.param(name, marks=marks.get(name, [SWITCH_KNOWS])) for name in names]
-        metafunc.parametrize("forgotten", cases)
+        cases = [pytest.param(name, marks=marks.get(name, [SAME_FOR_EVERY_FAULT])) for name in names]
+        metafunc.parametrize("fault_without_ledger", cases)
 
 
 @dataclass(frozen=True)
-class Left:
+class LabState:
     """The known faults of a lab, and the state of its machines."""
 
     ledger: bytes
@@ -89,50 +91,52 @@ class Left:
     timers: Mapping[str, str]
 
 
-def left(lab: LabHandle) -> Left:
+def state_of(lab: LabHandle) -> LabState:
     status = registry.client(lab.name).status()
     ledger = file_of(lab.safety.ledger).read_bytes() if file_of(lab.safety.ledger).exists() else b""
     tables = {name: _tables(lab.fleet.machine(name)) for name in lab.fleet.node_names()}
     timers = {name: _timers(lab, lab.fleet.machine(name)) for name in lab.fleet.node_names()}
-    return Left(ledger, status.armed, list(status.not_disarmed), tables, timers)
+    return LabState(ledger, status.armed, list(status.not_disarmed), tables, timers)
 
 
-def is_whole(lab: LabHandle, clean: Left) -> bool:
+def is_restored(lab: LabHandle, initial_state: LabState) -> bool:
     """Return whether no fault is known and every machine is unchanged."""
-    now = left(lab)
-    leftovers = now.armed or now.not_disarmed or lab.safety.ledger.unfinished()
-    return not leftovers and (now.tables, now.timers) == (clean.tables, clean.timers)
+    current = state_of(lab)
+    leftovers = current.armed or current.not_disarmed or lab.safety.ledger.unfinished()
+    return not leftovers and (current.tables, current.timers) == (initial_state.tables, initial_state.timers)
 
 
 @pytest.fixture
-def clean(lab: LabHandle) -> Left:
+def initial_state(lab: LabHandle) -> LabState:
     """Return the state of the lab before any fault."""
     assert lab.safety.heal_unfinished() == []
-    return left(lab)
+    return state_of(lab)
 
 
 @pytest.fixture
-def cut(node: str) -> Fault:
+def partition_fault(node: str) -> Fault:
     """Return a partition of the node, not injected."""
     return FAULTS["partition-both"](node)
 
 
 @pytest.fixture
-def killed_holder(lab: LabHandle, clean: Left, cut: Fault, tmp_path: Path) -> Fault:
+def killed_holder(lab: LabHandle, initial_state: LabState, partition_fault: Fault, tmp_path: Path) -> Fault:
     """Return an active partition whose harness was killed."""
-    _hold_and_kill(lab, cut, tmp_path / "victim.log")
-    return cut
+    _hold_and_kill(lab, partition_fault, tmp_path / "victim.log")
+    return partition_fault
 
 
 @pytest.fixture
-def killed_run(lab: LabHandle, clean: Left, tmp_path: Path) -> float:
+def killed_run(lab: LabHandle, initial_state: LabState, tmp_path: Path) -> float:
     """Kill a whole pytest during a partition; return the time (s, monotonic)."""
     scenario, run = tmp_path / "test_small.py", tmp_path / "killed"
-    scenario.write_text(SMALL)
+    scenario.write_text(SMALL_SCENARIO)
     arguments = ("--no-site", "--lab", lab.name, "--run", str(run), str(scenario))
     child = start("run", *arguments, cwd=tmp_path, log=tmp_path / "log")
     try:
-        assert eventually(lambda: "injected" in steps(run), IN_TIMEOUT_S), (tmp_path / "log").read_text()
+        assert eventually(lambda: "injected" in steps(run), INJECTED_TIMEOUT_S), (
+            tmp_path / "log"
+        ).read_text()
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait(timeout=COMMAND_TIMEOUT_S)
@@ -141,22 +145,22 @@ def killed_run(lab: LabHandle, clean: Left, tmp_path: Path) -> float:
 
 @pytest.mark.vm
 def test_node_of_a_killed_run_heals_by_itself(
-    lab: LabHandle, clean: Left, killed_run: float, machine: Machine
+    lab: LabHandle, initial_state: LabState, killed_run: float, machine: Machine
 ) -> None:
     assert not machine.reaches_control_plane()
-    assert eventually(machine.reaches_control_plane, BY_ITSELF_TIMEOUT_S)
+    assert eventually(machine.reaches_control_plane, SELF_HEAL_TIMEOUT_S)
     took_s = time.monotonic() - killed_run
-    assert took_s < BY_ITSELF_TIMEOUT_S
+    assert took_s < SELF_HEAL_TIMEOUT_S
     print(f"healed by itself {took_s:.1f} s after the kill")
     (entry,) = lab.safety.ledger.unfinished()
     assert entry.step == "injected"
     assert lab.safety.heal_unfinished() == []
-    assert is_whole(lab, clean)
+    assert is_restored(lab, initial_state)
 
 
 @pytest.mark.core
 def test_killed_run_is_healed_at_once_on_demand(
-    lab: LabHandle, clean: Left, killed_run: float, machine: Machine, tmp_path: Path
+    lab: LabHandle, initial_state: LabState, killed_run: float, machine: Machine, tmp_path: Path
 ) -> None:
     assert not machine.reaches_control_plane()
     began = time.monotonic()
@@ -166,7 +170,7 @@ def test_killed_run_is_healed_at_once_on_demand(
     assert took_s < ON_DEMAND_TIMEOUT_S
     print(f"`nodeproof heal` took {took_s:.1f} s")
     assert machine.reaches_control_plane()
-    assert is_whole(lab, clean)
+    assert is_restored(lab, initial_state)
 
 
 @pytest.fixture
@@ -175,7 +179,7 @@ def full_logs(lab: LabHandle) -> Iterator[None]:
     filler = lab.dir / "mem" / "logs" / "filler"
     fill = ["sh", "-c", f"cat /dev/zero >{filler}"]
     error = registry.client(lab.name).spawn_command(fill, COMMAND_TIMEOUT_S)["stderr"]
-    assert "No space left" in error
+    assert "No space state_of" in error
     yield
     registry.client(lab.name).spawn_command(["rm", str(filler)], COMMAND_TIMEOUT_S)
     assert lab.life.full_parts() == []
@@ -183,35 +187,35 @@ def full_logs(lab: LabHandle) -> Iterator[None]:
 
 @pytest.mark.usefixtures("full_logs")
 def test_full_log_memory_is_reported_and_costs_no_verdict(
-    lab: LabHandle, clean: Left, tmp_path: Path
+    lab: LabHandle, initial_state: LabState, tmp_path: Path
 ) -> None:
     scenario = tmp_path / "test_small.py"
-    scenario.write_text(SMALL)
+    scenario.write_text(SMALL_SCENARIO)
     run = tmp_path / "run"
     process = nodeproof("run", "--no-site", "--lab", lab.name, "--run", str(run), str(scenario), cwd=tmp_path)
     assert process.status == 0, process
     assert f"lab {lab.name}: its memory for logs is full" in process.stdout + process.stderr
     assert "conforms 2" in process.stdout
-    assert is_whole(lab, clean)
+    assert is_restored(lab, initial_state)
 
 
 def test_next_run_heals_a_killed_one_before_its_first_scenario(
-    lab: LabHandle, node: str, clean: Left, killed_run: float, tmp_path: Path
+    lab: LabHandle, node: str, initial_state: LabState, killed_run: float, tmp_path: Path
 ) -> None:
     (entry,) = lab.safety.ledger.unfinished()
     assert eventually(lambda: not _is_ready(lab, node), LOST_TIMEOUT_S)
-    ended = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
+    result = run_scenarios(lab, tmp_path / "run", unaltered, shipped("cordon/test_cordon.py"))
 
-    assert ended.claims() == {
+    assert result.claims() == {
         "cordon.blocks-new-pods",
         "cordon.display",
         "cordon.not-a-condition",
         "cordon.taint",
     }
-    assert is_whole(lab, clean)
-    (scenario,) = rundir.read_scenarios(ended.run)
+    assert is_restored(lab, initial_state)
+    (scenario,) = rundir.read_scenarios(result.run)
     (begun,) = scenario.history().of_kind("begun")
-    healed_at = [line for line in _written(lab) if line["fault"] == entry.fault][-1]
+    healed_at = [line for line in _ledger_entries(lab) if line["fault"] == entry.fault][-1]
     assert healed_at["step"] == "closed"
     assert healed_at["at"] < begun.t + begun.data["wall_offset_s"]
     assert str(entry.fault["id"]) not in (lab.dir / "events.jsonl").read_text()
@@ -219,71 +223,73 @@ def test_next_run_heals_a_killed_one_before_its_first_scenario(
 
 @pytest.mark.vm
 def test_crash_at_any_step_is_healed_and_healing_is_idempotent(
-    lab: LabHandle, clean: Left, cut: Fault, point: str, tmp_path: Path
+    lab: LabHandle, initial_state: LabState, partition_fault: Fault, point: str, tmp_path: Path
 ) -> None:
-    died = proc.run(_victim(lab, cut, point), timeout_s=IN_TIMEOUT_S, cwd=TOP, check=False)
+    died = proc.run(_victim(lab, partition_fault, point), timeout_s=INJECTED_TIMEOUT_S, cwd=TOP, check=False)
     assert died.status == DIED, died
 
     process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
     assert process.status == 0, process
-    assert is_whole(lab, clean)
-    healed = left(lab)
+    assert is_restored(lab, initial_state)
+    healed = state_of(lab)
     other = registry.attach(lab.name)
     try:
         assert other.safety.heal_unfinished() == []
     finally:
         other.close()
-    assert left(lab) == healed
+    assert state_of(lab) == healed
 
 
 def test_fault_with_a_torn_last_ledger_line_is_healed(
-    lab: LabHandle, clean: Left, killed_holder: Fault, machine: Machine
+    lab: LabHandle, initial_state: LabState, killed_holder: Fault, machine: Machine
 ) -> None:
     whole = file_of(lab.safety.ledger).read_bytes()
     file_of(lab.safety.ledger).write_bytes(whole[:-9])
 
     assert lab.safety.heal_unfinished() == []
     assert killed_holder.is_healed(machine)
-    assert is_whole(lab, clean)
+    assert is_restored(lab, initial_state)
 
 
 def test_fault_with_a_lost_ledger_is_healed(
-    lab: LabHandle, clean: Left, machine: Machine, forgotten: str, tmp_path: Path
+    lab: LabHandle, initial_state: LabState, machine: Machine, fault_without_ledger: str, tmp_path: Path
 ) -> None:
-    fault = FAULTS[forgotten](machine.name)
+    fault = FAULTS[fault_without_ledger](machine.name)
     _hold_and_kill(lab, fault, tmp_path / "victim.log")
     file_of(lab.safety.ledger).unlink()
 
     process = nodeproof("heal", "--lab-name", lab.name, cwd=tmp_path)
     assert process.status == 0, process
     assert fault.is_healed(machine)
-    assert is_whole(lab, _as_after_a_boot(clean, machine.name) if fault.ends_components else clean)
+    assert is_restored(
+        lab, _after_boot(initial_state, machine.name) if fault.ends_components else initial_state
+    )
 
 
 def test_fault_unknown_to_ledger_and_switch_is_swept_by_its_tag(
-    lab: LabHandle, clean: Left, machine: Machine, traced: str
+    lab: LabHandle, initial_state: LabState, machine: Machine, fault_with_leftovers: str
 ) -> None:
-    fault = FAULTS[traced](machine.name)
+    fault = FAULTS[fault_with_leftovers](machine.name)
     fault.inject(machine)
-    assert eventually(lambda: fault.is_injected(machine), IN_TIMEOUT_S)
+    assert eventually(lambda: fault.is_injected(machine), INJECTED_TIMEOUT_S)
 
     assert lab.safety.heal_unfinished() == []
     assert machine.reaches_control_plane()
     assert eventually(lambda: fault.is_healed(machine), HEAL_TIMEOUT_S)
-    assert is_whole(lab, clean)
+    assert is_restored(lab, initial_state)
 
 
 CALLS: dict[str, Callable[[Machine], object]] = {
-    "open_session": lambda machine: machine.run(["true"], timeout_s=DEADLINE_S),
-    "exec_command": lambda machine: machine.run(["true"], timeout_s=DEADLINE_S),
-    "sendall": lambda machine: machine.run(["cat"], timeout_s=DEADLINE_S, stdin="x" * 2**24),
-    "shutdown_write": lambda machine: machine.run(["sleep", "60"], timeout_s=DEADLINE_S),
+    "open_session": lambda machine: machine.run(["true"], timeout_s=CALL_TIMEOUT_S),
+    "exec_command": lambda machine: machine.run(["true"], timeout_s=CALL_TIMEOUT_S),
+    "sendall": lambda machine: machine.run(["cat"], timeout_s=CALL_TIMEOUT_S, stdin="x" * 2**24),
+    "shutdown_write": lambda machine: machine.run(["sleep", "60"], timeout_s=CALL_TIMEOUT_S),
 }
 
 
 @pytest.mark.parametrize("moment", CALLS)
 def test_call_on_a_silent_machine_ends_within_its_timeout(
-    lab: LabHandle, clean: Left, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, initial_state: LabState, node: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = registry.attach(lab.name).fleet.machine(node)
     machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
@@ -291,27 +297,27 @@ def test_call_on_a_silent_machine_ends_within_its_timeout(
         began = time.monotonic()
         with pytest.raises(MachineError):
             CALLS[moment](machine)
-        assert time.monotonic() - began < DEADLINE_S + LATE_S
+        assert time.monotonic() - began < CALL_TIMEOUT_S + LATE_S
         assert silent
         began = time.monotonic()
         with pytest.raises(MachineError):
-            machine.run(["true"], timeout_s=DEADLINE_S)
-        assert time.monotonic() - began < DEADLINE_S + LATE_S
+            machine.run(["true"], timeout_s=CALL_TIMEOUT_S)
+        assert time.monotonic() - began < CALL_TIMEOUT_S + LATE_S
     assert machine.run(["echo", "back"], timeout_s=COMMAND_TIMEOUT_S).stdout == "back\n"
     machine.close()
 
 
 @pytest.mark.parametrize("what", ["the probe from inside", "arming its timer", "disarming it", "a heal"])
 def test_harness_requests_to_a_silent_machine_end_in_time(
-    lab: LabHandle, clean: Left, node: str, cut: Fault, what: str
+    lab: LabHandle, initial_state: LabState, node: str, partition_fault: Fault, what: str
 ) -> None:
     machine = registry.attach(lab.name).fleet.machine(node)
     timers = Timers(lambda _name: machine)
     requests: dict[str, Callable[[], object]] = {
         "the probe from inside": machine.reaches_control_plane,
-        "arming its timer": lambda: timers.arm(cut.to_json(), TTL_S),
-        "disarming it": lambda: timers.arm(cut.to_json(), 0),
-        "a heal": lambda: cut.heal(machine),
+        "arming its timer": lambda: timers.arm(partition_fault.to_json(), TTL_S),
+        "disarming it": lambda: timers.arm(partition_fault.to_json(), 0),
+        "a heal": lambda: partition_fault.heal(machine),
     }
     machine.run(["true"], timeout_s=COMMAND_TIMEOUT_S)
     with silence(lab, machine):
@@ -327,7 +333,7 @@ EXPIRED = "too old resource version: 1 (2)"
 
 @pytest.mark.parametrize("how", ["an event", "a status"])
 def test_expired_watch_is_a_gap_and_is_listed_again(
-    lab: LabHandle, clean: Left, node: str, cut: Fault, how: str, tmp_path: Path
+    lab: LabHandle, initial_state: LabState, node: str, partition_fault: Fault, how: str, tmp_path: Path
 ) -> None:
     # Read before the partition, which blocks the nodes' answers.
     configuration = lab.configuration
@@ -337,7 +343,7 @@ def test_expired_watch_is_a_gap_and_is_listed_again(
     )
     unknown = condition_became(node, "Ready", "Unknown")
     recording = Recording(api, tmp_path / "history.jsonl", context)
-    with recording, lab.safety.injector.inject(cut, Declared({node}), recording.append) as held:
+    with recording, lab.safety.injector.inject(partition_fault, Declared({node}), recording.append) as held:
         assert eventually(lambda: recording.history().of_kind("sentinel"), RECORDED_TIMEOUT_S)
         api.expire()
         check = unknown.after(held.injected_at, windows.detection_from_fault())
@@ -354,7 +360,7 @@ def test_expired_watch_is_a_gap_and_is_listed_again(
 
 
 class Expiring(Api):
-    """A lab's API that expires every watch at once, in one of the two ways."""
+    """A lab's API that expires every watch at once, by an ERROR event or by an HTTP status."""
 
     def __init__(self, real: Api, how: str) -> None:
         self.__dict__.update(real.__dict__)
@@ -417,18 +423,18 @@ def test_key_readable_by_others_is_refused(lab: LabHandle, machine: Machine, tmp
 def _silence_at(
     lab: LabHandle, machine: Machine, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
-    """Drop packets to a node's `control` address from one step of paramiko on."""
+    """Drop packets to a node's `control` address from one call of paramiko on."""
     silent: list[str] = []
     owner = paramiko.Transport if moment == "open_session" else paramiko.Channel
     real = getattr(owner, moment)
 
-    def falling_silent(*args: Json, **options: Json) -> Json:
+    def silent_step(*args: Json, **options: Json) -> Json:
         if not silent:
             silent.append(moment)
-            fall_silent(lab, machine)
+            start_silence(lab, machine)
         return real(*args, **options)
 
-    monkeypatch.setattr(owner, moment, falling_silent)
+    monkeypatch.setattr(owner, moment, silent_step)
     try:
         yield silent
     finally:
@@ -440,7 +446,7 @@ def _hold_and_kill(lab: LabHandle, fault: Fault, log: Path) -> None:
     """Kill a harness while its fault is active."""
     child = proc.start(_victim(lab, fault, HOLD), log=log, cwd=TOP)
     try:
-        assert eventually(lambda: _step(lab) == "injected", IN_TIMEOUT_S), log.read_text()
+        assert eventually(lambda: _step(lab) == "injected", INJECTED_TIMEOUT_S), log.read_text()
     finally:
         child.kill()
         child.wait(timeout=COMMAND_TIMEOUT_S)
@@ -454,10 +460,10 @@ def _tables(machine: Machine) -> frozenset[str]:
     return frozenset(machine.run(["nft", "list", "tables"], timeout_s=COMMAND_TIMEOUT_S).stdout.splitlines())
 
 
-def _as_after_a_boot(clean: Left, node: str) -> Left:
+def _after_boot(initial_state: LabState, node: str) -> LabState:
     """Return the same state after a boot: pod tables are lost with the power."""
-    own = frozenset(table for table in clean.tables[node] if "nodeproof" in table)
-    return replace(clean, tables={**clean.tables, node: own})
+    own = frozenset(table for table in initial_state.tables[node] if "nodeproof" in table)
+    return replace(initial_state, tables={**initial_state.tables, node: own})
 
 
 def _timers(lab: LabHandle, machine: Machine) -> str:
@@ -467,7 +473,7 @@ def _timers(lab: LabHandle, machine: Machine) -> str:
     return machine.run(TIMERS, timeout_s=COMMAND_TIMEOUT_S).stdout
 
 
-def _written(lab: LabHandle) -> list[Mapping[str, Json]]:
+def _ledger_entries(lab: LabHandle) -> list[Mapping[str, Json]]:
     return [json.loads(line) for line in file_of(lab.safety.ledger).read_text().splitlines()]
 
 

@@ -29,7 +29,7 @@ from tests.contract.kinds import FAULTS, Kind
 from tests.leftovers import file_of
 from tests.waiting import eventually
 
-AT_ONCE_S = 30.0
+REFUSAL_TIMEOUT_S = 30.0
 """A Python process with its imports and one status request, on a busy machine."""
 START_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 20.0
@@ -45,21 +45,21 @@ def other(kind: Kind, components: Components) -> Iterator[LabHandle]:
 
 
 @pytest.fixture
-def cut(lab: LabHandle, node: str) -> Iterator[Fault]:
+def partition_fault(lab: LabHandle, node: str) -> Iterator[Fault]:
     """Leave a partition on a node of the first lab, as an aborted run does."""
-    yield left_in(lab, node)
+    yield inject_unfinished(lab, node)
     assert lab.safety.heal_unfinished() == []
 
 
 @pytest.fixture
-def abandoned(other: LabHandle) -> Iterator[Fault]:
-    """Leave the same in the second lab."""
-    yield left_in(other, other.fleet.node_names()[0])
+def fault_in_other_lab(other: LabHandle) -> Iterator[Fault]:
+    """Leave a partition on a node of the second lab."""
+    yield inject_unfinished(other, other.fleet.node_names()[0])
     assert other.safety.heal_unfinished() == []
 
 
-def left_in(lab: LabHandle, node: str) -> Fault:
-    """Leave a partition in a lab: in the ledger, armed and injected."""
+def inject_unfinished(lab: LabHandle, node: str) -> Fault:
+    """Inject a partition and do not heal it: it is in the ledger, and its switch is armed."""
     fault = FAULTS["partition-both"](node)
     lab.safety.ledger.write("planned", fault.to_json())
     registry.client(lab.name).arm(fault.to_json(), START_TIMEOUT_S)
@@ -76,8 +76,8 @@ def in_use(lab: LabHandle) -> Iterator[None]:
         yield
 
 
-def is_cut(lab: LabHandle, fault: Fault) -> bool:
-    """Return whether a fault is in a lab, and is the only one that its ledger lists."""
+def is_only_open_fault(lab: LabHandle, fault: Fault) -> bool:
+    """Return whether a partition is injected, and its lab's ledger has no other open fault."""
     listed = [entry.fault["id"] for entry in lab.safety.ledger.unfinished()]
     return listed == [fault.id] and not lab.fleet.machine(fault.node).reaches_control_plane()
 
@@ -89,7 +89,7 @@ def is_healed(lab: LabHandle, fault: Fault) -> bool:
 
 @pytest.mark.parametrize("command", ["run", "heal"])
 def test_lab_in_use_is_refused_at_once_with_its_user(
-    lab: LabHandle, cut: Fault, command: str, tmp_path: Path
+    lab: LabHandle, partition_fault: Fault, command: str, tmp_path: Path
 ) -> None:
     arguments = {"run": ("--no-site", "--lab", lab.name, SCENARIO), "heal": ("--lab-name", lab.name)}
     with in_use(lab):
@@ -99,8 +99,8 @@ def test_lab_in_use_is_refused_at_once_with_its_user(
 
     assert process.status == 2, process
     assert f"process {os.getpid()} is using it (lab {lab.name})" in process.stderr + process.stdout
-    assert took_s < AT_ONCE_S
-    assert is_cut(lab, cut)
+    assert took_s < REFUSAL_TIMEOUT_S
+    assert is_only_open_fault(lab, partition_fault)
 
 
 def test_foreign_cluster_is_refused_before_any_contact(
@@ -108,27 +108,27 @@ def test_foreign_cluster_is_refused_before_any_contact(
 ) -> None:
     machine = other.fleet.machine(node)
     tables = machine.run(["nft", "list", "ruleset"], timeout_s=COMMAND_TIMEOUT_S).stdout
-    ours = replace(other.safety.injector, record=lab.safety.lab_record, ledger=Ledger(lab.name, tmp_path))
+    injector = replace(other.safety.injector, record=lab.safety.lab_record, ledger=Ledger(lab.name, tmp_path))
     for fault in (fault_type(node) for fault_type in FAULTS.values()):
         with (
             pytest.raises(Refused, match=f"kube-system UID of {node} is .*, lab {lab.name} recorded"),
-            ours.inject(fault, Declared({node}), lambda *_arguments, **_data: None),
+            injector.inject(fault, Declared({node}), lambda *_arguments, **_data: None),
         ):
-            pytest.fail("it is another lab's")
+            pytest.fail("a fault in another lab was not refused")
 
     assert machine.run(["nft", "list", "ruleset"], timeout_s=COMMAND_TIMEOUT_S).stdout == tables
     assert registry.client(other.name).status().not_disarmed == []
-    assert not file_of(ours.ledger).exists()
+    assert not file_of(injector.ledger).exists()
 
 
 def test_labs_side_by_side_do_not_sweep_or_heal_each_other(
-    lab: LabHandle, other: LabHandle, cut: Fault, tmp_path: Path
+    lab: LabHandle, other: LabHandle, partition_fault: Fault, tmp_path: Path
 ) -> None:
     assert nodeproof("heal", "--lab-name", other.name, cwd=tmp_path).status == 0
     assert not {lab.name, other.name} & set(registry.sweep())
 
-    assert is_cut(lab, cut)
-    assert list(registry.client(lab.name).status().armed) == [cut.id]
+    assert is_only_open_fault(lab, partition_fault)
+    assert list(registry.client(lab.name).status().armed) == [partition_fault.id]
     for running_lab in (lab, other):
         assert registry.client(running_lab.name).status().phase == "ready"
         assert all(entry.is_on for entry in running_lab.fleet.nodes())
@@ -162,45 +162,45 @@ def test_killed_up_is_cleaned_up(kind: Kind, lab: LabHandle, also: str, tmp_path
 
 
 def test_lab_that_cannot_be_healed_does_not_block_others(
-    lab: LabHandle, other: LabHandle, cut: Fault, monkeypatch: pytest.MonkeyPatch
+    lab: LabHandle, other: LabHandle, partition_fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "_names", lambda _arguments: [other.name, lab.name])
     with in_use(other), pytest.raises(Problem, match=f"is using it .lab {other.name}."):
         commands.heal(argparse.Namespace(cluster=""))
-    assert is_healed(lab, cut)
+    assert is_healed(lab, partition_fault)
 
 
 def test_run_heals_leftovers_of_a_lab_it_does_not_use(
-    lab: LabHandle, other: LabHandle, abandoned: Fault, tmp_path: Path
+    lab: LabHandle, other: LabHandle, fault_in_other_lab: Fault, tmp_path: Path
 ) -> None:
     ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
 
     assert ended.status == 0, ended
     assert f"lab {other.name}: healed the faults of an earlier run" in ended.stderr + ended.stdout
-    assert is_healed(other, abandoned)
+    assert is_healed(other, fault_in_other_lab)
     assert registry.client(other.name).status().not_disarmed == []
 
 
 def test_run_leaves_a_lab_in_use_alone(
-    lab: LabHandle, other: LabHandle, abandoned: Fault, tmp_path: Path
+    lab: LabHandle, other: LabHandle, fault_in_other_lab: Fault, tmp_path: Path
 ) -> None:
     with in_use(other):
         ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
 
     assert ended.status == 0, ended
     assert other.name not in ended.stderr + ended.stdout
-    assert is_cut(other, abandoned)
+    assert is_only_open_fault(other, fault_in_other_lab)
 
 
 def test_run_reports_what_it_could_not_heal_in_another_lab(
     lab: LabHandle, other: LabHandle, tmp_path: Path
 ) -> None:
-    stranger = {"id": "deadbeef", "node": "node-1", "fault": "of-another-version"}
-    other.safety.ledger.write("injected", stranger)
+    unknown_fault = {"id": "deadbeef", "node": "node-1", "fault": "of-another-version"}
+    other.safety.ledger.write("injected", unknown_fault)
     try:
         ended = nodeproof("run", "--no-site", "--lab", lab.name, SCENARIO, cwd=tmp_path)
     finally:
-        other.safety.ledger.write("closed", stranger)
+        other.safety.ledger.write("closed", unknown_fault)
 
     assert ended.status == 0, ended
     assert f"not proven healed: of-another-version on node-1 (deadbeef) (lab {other.name})" in (
@@ -210,15 +210,15 @@ def test_run_reports_what_it_could_not_heal_in_another_lab(
 
 @pytest.mark.parametrize("unknown", [{"fault": "of-another-version"}, {"fault": "partition", "of": "old"}])
 def test_unknown_fault_does_not_block_healing_of_others(
-    lab: LabHandle, cut: Fault, unknown: dict[str, str]
+    lab: LabHandle, partition_fault: Fault, unknown: dict[str, str]
 ) -> None:
-    stranger = {"id": "deadbeef", "node": cut.node, **unknown}
-    lab.safety.ledger.write("injected", stranger)
-    (left,) = lab.safety.heal_unfinished()
-    lab.safety.ledger.write("closed", stranger)
+    unknown_fault = {"id": "deadbeef", "node": partition_fault.node, **unknown}
+    lab.safety.ledger.write("injected", unknown_fault)
+    (message,) = lab.safety.heal_unfinished()
+    lab.safety.ledger.write("closed", unknown_fault)
 
-    assert "deadbeef" in left
-    assert is_healed(lab, cut)
+    assert "deadbeef" in message
+    assert is_healed(lab, partition_fault)
 
 
 @pytest.mark.parametrize("command", ["run", "up", "down", "heal"])

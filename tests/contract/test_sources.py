@@ -46,7 +46,7 @@ EARLIER = "audit-2000-01-01T00-00-00.000.jsonl"
 MANAGER = "kube-controller-manager"
 MAIN_LOOP = "Starting kubelet main sync loop"
 """Logged once on each start of a kubelet."""
-QUIET = "Trying to delete pod"
+NEVER_LOGGED = "Trying to delete pod"
 """About a mirror pod; there is none."""
 NEW_ZONE = Log(MANAGER, "Initializing eviction metric for zone")
 """Logged once for each zone with a first node."""
@@ -125,7 +125,7 @@ def count(stage: Lab, event: Moment, collected: Moment, times: int) -> Verdict:
 def test_request_is_collected_with_its_time_and_not_from_before(
     stage: Lab, lab: LabHandle, node: str, patches: Audit
 ) -> None:
-    nobody = audit(verb="delete", resource="nodes")
+    no_deletes = audit(verb="delete", resource="nodes")
     for _ in range(2):
         annotate(lab, node)
     pause(CLEAR_S)
@@ -134,15 +134,15 @@ def test_request_is_collected_with_its_time_and_not_from_before(
         sent_t = annotate(lab, node)
         answered_t = time.monotonic()
         pause(CLEAR_S)
-        stage.collect(patches, nobody)
+        stage.collect(patches, no_deletes)
     (request,) = entries_of(stage, patches)
     assert sent_t - 0.1 < request.t < min(sent_t + 1, answered_t + 0.1)
     assert request.data["what"] == f"patch {node_path(node)} by nodeproof-admin: 200"
-    assert (unsure(stage, patches), unsure(stage, nobody)) == ([""], [""])
+    assert (unsure(stage, patches), unsure(stage, no_deletes)) == ([""], [""])
     assert count(stage, patches.request, patches.collected, 1).label == "conforms"
     assert count(stage, patches.request, patches.collected, 0).label == "deviates"
     assert count(stage, patches.request, patches.collected, 2).label == "deviates"
-    assert count(stage, nobody.request, nobody.collected, 0).label == "conforms"
+    assert count(stage, no_deletes.request, no_deletes.collected, 0).label == "conforms"
 
 
 def test_request_collected_twice_is_recorded_once(
@@ -326,7 +326,7 @@ def test_full_log_memory_is_recorded(stage: Lab, lab: LabHandle) -> None:
 def test_kubelet_log_is_collected_in_every_kind_of_lab(stage: Lab, lab: LabHandle, node: str) -> None:
     """A guest's journal begins at its boot."""
     begins = Log(f"kubelet-{node}", MAIN_LOOP)
-    quiet = Log(f"kubelet-{node}", QUIET)
+    quiet = Log(f"kubelet-{node}", NEVER_LOGGED)
     with stage.record():
         pause(CLEAR_S)
         with stage.inject(kubelet_settings(node, registryBurst=11)):
@@ -347,7 +347,7 @@ def test_restarted_kubelet_proves_nothing_from_before_its_boot(stage: Lab, lab: 
     """The journal of an earlier boot is not read; a process node's log continues."""
     if "systemd" not in lab.features:
         pytest.skip("its kubelet's log outlives a boot")
-    source = Log(f"kubelet-{node}", QUIET)
+    source = Log(f"kubelet-{node}", NEVER_LOGGED)
     with stage.record():
         machine = lab.fleet.machine(node)
         machine.power("off")

@@ -13,7 +13,7 @@ from nodeproof.labs.kinds import VAGRANT
 from nodeproof.safety.guard import check_target
 from tests.contract.conftest import JOINED
 from tests.contract.kinds import Kind
-from tests.contract.test_guest import say, steps_of, virsh
+from tests.contract.test_guest import output_of, steps_of, virsh
 from tests.waiting import eventually
 
 COMMAND_TIMEOUT_S = 20.0
@@ -28,14 +28,14 @@ def _vagrants_only(kind: Kind) -> None:
 
 
 @pytest.fixture
-def left(lab: LabHandle) -> Iterator[None]:
+def joined_nodes_removed(lab: LabHandle) -> Iterator[None]:
     """Remove nodes that joined in the test."""
     yield
     if JOINED in lab.fleet.node_names():
         lab.leave(JOINED)
 
 
-def within(lab: LabHandle, script: str) -> str:
+def run_in_lab(lab: LabHandle, script: str) -> str:
     """Run a command in the lab, beside its Vagrant."""
     output = registry.client(lab.name).spawn_command(["sh", "-c", script], COMMAND_TIMEOUT_S)
     assert output["status"] == 0, output["stderr"]
@@ -53,9 +53,9 @@ def target_of(lab: LabHandle, node: str) -> None:
 
 
 def test_vagrant_and_libvirt_agree_on_the_machines_of_the_lab(lab: LabHandle, node: str) -> None:
-    vagrant_id = within(lab, f"cat {vagrant_folder(lab)}/{node}/libvirt/id")
+    vagrant_id = run_in_lab(lab, f"cat {vagrant_folder(lab)}/{node}/libvirt/id")
     assert vagrant_id == virsh(lab, "domuuid", node).strip()
-    assert say(lab, node, "cat", "/etc/machine-id") == lab.safety.lab_record().machine_ids[node]
+    assert output_of(lab, node, "cat", "/etc/machine-id") == lab.safety.lab_record().machine_ids[node]
     target_of(lab, node)
 
 
@@ -72,7 +72,7 @@ def test_machine_destroyed_externally_has_no_owner_until_power_on(lab: LabHandle
 
 
 def test_machine_with_a_lost_folder_is_removed(lab: LabHandle, joined: str) -> None:
-    within(lab, f"rm -r {vagrant_folder(lab)}")
+    run_in_lab(lab, f"rm -r {vagrant_folder(lab)}")
     lab.leave(joined)
 
     assert "remembered" in steps_of(lab, joined)
@@ -80,13 +80,13 @@ def test_machine_with_a_lost_folder_is_removed(lab: LabHandle, joined: str) -> N
     assert f"{joined}.img" not in virsh(lab, "vol-list", lab.name)
 
 
-@pytest.mark.usefixtures("left")
+@pytest.mark.usefixtures("joined_nodes_removed")
 def test_interrupted_vagrant_up_is_repeated(lab: LabHandle) -> None:
     before = steps_of(lab, JOINED)
     with ThreadPoolExecutor(1) as pool:
         joining = pool.submit(lab.join, JOINED, "zone-a", 8)
         assert eventually(lambda: JOINED in virsh(lab, "list", "--all", "--name").split(), BEGIN_TIMEOUT_S)
-        within(lab, "kill -KILL $(pgrep -f '[v]agrant up')")
+        run_in_lab(lab, "kill -KILL $(pgrep -f '[v]agrant up')")
         joining.result()
 
     steps = steps_of(lab, JOINED)[len(before) :]

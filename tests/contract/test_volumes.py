@@ -1,4 +1,4 @@
-"""Volumes: their way to a pod, and what breaks on it."""
+"""Volumes: attach, mount and detach, also if a component dies meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NEEDS = Needs(faulted=1, components=(ATTACHER,), features=frozenset({"power", "v
 PATH = f"/apis/storage.k8s.io/v1/{ATTACHMENTS}"
 PODS = "/api/v1/namespaces/nodeproof/pods"
 MANAGER = "kube-controller-manager"
-FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches"
+FORCED_DETACHES = "attach_detach_controller_attachdetach_controller_forced_detaches"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 ATTACHED = ("ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume")
 """The calls of a driver before a pod runs."""
@@ -79,33 +79,33 @@ def stage_of(lab: LabHandle, folder: Path) -> Lab:
     return Lab(lab, folder, NEEDS, nullcontext)
 
 
-def guests_only(lab: LabHandle) -> None:
-    """Skip the test if a table, which does not know the state of machines, is the backend."""
+def skip_without_guests(lab: LabHandle) -> None:
+    """Skip the test if the backend is a table, which does not know the power state of machines."""
     if "real-pods" not in lab.features:
         pytest.skip("a table knows nothing of how its machines are")
 
 
-def the_other(lab: LabHandle, node: str) -> str:
+def other_node(lab: LabHandle, node: str) -> str:
     return next(name for name in lab.fleet.node_names() if name != node)
 
 
-def by_hand(claim: str, node: str, name: str) -> Json:
-    """Return an attachment of a volume to a node, like the controller's."""
+def attachment_object(claim: str, node: str, name: str) -> Json:
+    """Return a VolumeAttachment like the controller's."""
     spec = {"attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": claim}}
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def ask_for(lab: LabHandle, claim: str, node: str) -> str:
-    """Request a volume on a node, without waiting."""
+def request_attachment(lab: LabHandle, claim: str, node: str) -> str:
+    """Create a VolumeAttachment, without waiting."""
     name = f"at-once-{claim}-{node}"
-    lab.cluster.api.create(PATH, by_hand(claim, node, name))
+    lab.cluster.api.create(PATH, attachment_object(claim, node, name))
     return name
 
 
 def attach(stage: Lab, claim: str, node: str, status: Mapping[str, object]) -> str:
     """Request a volume on a node, and wait for this status."""
     name = f"by-hand-{claim}-{node}"
-    request = send_request("POST", PATH, by_hand(claim, node, name))
+    request = send_request("POST", PATH, attachment_object(claim, node, name))
     stage.run(request)
     came = became(ATTACHMENTS, name, {"status": status})
     stage.wait_for(came.after(request.begun, windows.up_to(TIMEOUT_S)))
@@ -121,28 +121,28 @@ def detach(stage: Lab, name: str) -> None:
     assert stage.find(removed(ATTACHMENTS, name)) is not None
 
 
-def end(lab: LabHandle, name: str) -> None:
+def delete_attachment(lab: LabHandle, name: str) -> None:
     """Delete an attachment, without waiting."""
     lab.cluster.api.delete(f"{PATH}/{name}")
 
 
-def shown(lab: LabHandle, name: str) -> Mapping[str, Any]:
+def attachment_status(lab: LabHandle, name: str) -> Mapping[str, Any]:
     """Return the current status of an attachment."""
     status: Mapping[str, Any] = lab.cluster.api.get(f"{PATH}/{name}")["status"]
     return status
 
 
 def is_attached(lab: LabHandle, name: str) -> bool:
-    """Return whether its status has these values."""
-    return bool(shown(lab, name)["attached"])
+    """Return whether a volume is attached."""
+    return bool(attachment_status(lab, name)["attached"])
 
 
 def is_refused(lab: LabHandle, name: str, error: str) -> bool:
     """Return whether an attachment has this error."""
-    return error in str((shown(lab, name).get("attachError") or {}).get("message", ""))
+    return error in str((attachment_status(lab, name).get("attachError") or {}).get("message", ""))
 
 
-def is_to_go(lab: LabHandle, name: str) -> bool:
+def is_being_deleted(lab: LabHandle, name: str) -> bool:
     """Return whether its deletion was requested."""
     return "deletionTimestamp" in lab.cluster.api.get(f"{PATH}/{name}")["metadata"]
 
@@ -154,21 +154,21 @@ def is_removed(lab: LabHandle, name: str) -> bool:
 
 
 def revisions(stage: Lab, resource: str, name: str) -> Mapping[str, int]:
-    """Return the etcd revisions of creation, attachment, running, request of deletion, and removal."""
+    """Return the etcd revisions at which an object was created, attached, running, deleting and removed."""
     versions: dict[str, int] = {}
     for entry in stage.history().of_kind("watch"):
         obj = entry.data["object"]
         if entry.data["resource"] != resource or obj["metadata"]["name"] != name:
             continue
         status, kind = obj.get("status") or {}, entry.data["type"]
-        shown = {
-            "made": kind == "ADDED",
+        stages = {
+            "created": kind == "ADDED",
             "attached": bool(status.get("attached")),
-            "runs": status.get("phase") == "Running",
-            "wanted": "deletionTimestamp" in obj["metadata"],
+            "running": status.get("phase") == "Running",
+            "deleting": "deletionTimestamp" in obj["metadata"],
             "removed": kind == "DELETED",
         }
-        for what in (what for what, is_so in shown.items() if is_so):
+        for what in (what for what, is_so in stages.items() if is_so):
             versions.setdefault(what, int(obj["metadata"]["resourceVersion"]))
     return versions
 
@@ -193,7 +193,9 @@ def test_volume_is_removed_with_its_pod(lab: LabHandle, stage: Lab, storage: Vol
         stage.wait_for(removed(ATTACHMENTS, name).after(deleted.begun, windows.up_to(TIMEOUT_S)))
     assert fence(stage.history()).passed
     volume, held_by = revisions(stage, ATTACHMENTS, name), revisions(stage, "pods", pod.name)
-    assert volume["made"] < volume["attached"] < held_by["runs"] < volume["wanted"] < volume["removed"]
+    assert (
+        volume["created"] < volume["attached"] < held_by["running"] < volume["deleting"] < volume["removed"]
+    )
     entries = [entry for entry in stage.history().of_kind("told") if entry.data["by"] == calls.by]
     assert calls_of(stage, calls) == [f"{method} {node} OK" for method in ATTACHED]
     assert [entry.t for entry in entries] == sorted(entry.t for entry in entries)
@@ -206,7 +208,7 @@ def test_volume_of_a_lost_node_is_detached_once_it_is_out_of_service(
     (claim,), node = storage.pvcs, stage.target
     name, calls = attachment(claim, node), VolumeCalls(claim)
     wanted = became(ATTACHMENTS, name, {"metadata": {"deletionTimestamp": PRESENT}})
-    counter = metric(MANAGER, FORCED, reason="out-of-service")
+    counter = metric(MANAGER, FORCED_DETACHES, reason="out-of-service")
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         pod = stage.run(pending_pod(only_on=node, **using_pvc(claim)))
         runs = became("pods", pod.name, {"status": {"phase": "Running"}}, pod.namespace)
@@ -225,7 +227,7 @@ def test_volume_of_a_lost_node_is_detached_once_it_is_out_of_service(
                 stage.collect(calls)
         stage.wait_for(condition_became(node, "Ready", "True").after(off.healing_at, windows.recovery()))
     volume = revisions(stage, ATTACHMENTS, name)
-    assert revisions(stage, "pods", pod.name)["removed"] < volume["wanted"] < volume["removed"]
+    assert revisions(stage, "pods", pod.name)["removed"] < volume["deleting"] < volume["removed"]
     assert (after.value or 0) - (before.value or 0) == 1
     expected = [*ATTACHED, "ControllerUnpublishVolume"]
     assert calls_of(stage, calls) == [f"{method} {node} OK" for method in expected], "never unstaged"
@@ -233,7 +235,7 @@ def test_volume_of_a_lost_node_is_detached_once_it_is_out_of_service(
 
 @pytest.mark.vm
 def test_volume_is_attached_to_one_node_at_a_time(lab: LabHandle, stage: Lab, storage: Volumes) -> None:
-    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    (claim,), node, other = storage.pvcs, stage.target, other_node(lab, stage.target)
     past_the_driver = ["sh", DISKS, "attach", handle(claim), other]
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         first = attach(stage, claim, node, {"attached": True})
@@ -253,8 +255,8 @@ def test_volume_is_attached_to_one_node_at_a_time(lab: LabHandle, stage: Lab, st
 def test_volume_is_detached_from_an_unresponsive_machine(
     lab: LabHandle, stage: Lab, storage: Volumes, how: str
 ) -> None:
-    guests_only(lab)
-    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    skip_without_guests(lab)
+    (claim,), node, other = storage.pvcs, stage.target, other_node(lab, stage.target)
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         first = attach(stage, claim, node, {"attached": True})
         with stage.inject(HARMS[how](node)) as harm:
@@ -274,7 +276,7 @@ def test_volume_wanted_by_two_nodes_at_once_goes_to_one(lab: LabHandle, stage: L
         for _round in range(ROUNDS):
             # At its start it finds both attachments.
             attacher.power("off")
-            names = {node: ask_for(lab, claim, node) for node in nodes}
+            names = {node: request_attachment(lab, claim, node) for node in nodes}
             attacher.power("on")
             first = eventually(partial(attached_to, lab, names), TIMEOUT_S)
             (second,) = (node for node in nodes if node != first)
@@ -293,19 +295,19 @@ def attached_to(lab: LabHandle, names: Mapping[str, str]) -> str:
     return next((node for node, name in names.items() if is_attached(lab, name)), "")
 
 
-# Processes that die or freeze during a volume operation: a disk still belongs to one machine.
+# Processes that die or freeze during an attach or detach: a disk still belongs to one machine.
 
 
-AFTER_S = (0.0, 0.3)
-"""When a driver is killed after a request to attach or detach."""
-SENT_S = 2.0
-"""Until an attacher has called a frozen driver."""
-Die = Callable[[Machine, str, str, Callable[[], object]], None]
+KILL_DELAYS_S = (0.0, 0.3)
+"""Times from a request to attach or detach to the kill of the driver (s)."""
+CALL_SENT_S = 2.0
+"""Time in which an attacher calls a frozen driver (s)."""
+KillAttacher = Callable[[Machine, str, str, Callable[[], object]], None]
 """Kills an attacher before or after a call caused by the request."""
 STILL_S = 20.0
 WRITES = 2
-THE_ATTACHER = 'pgrep -f "^[^ ]*/external-attacher "'
-THE_DRIVER = 'pgrep -f "^[^ ]*python[^ ]* .*-m infra.csi "'
+FIND_ATTACHER = 'pgrep -f "^[^ ]*/external-attacher "'
+FIND_DRIVER = 'pgrep -f "^[^ ]*python[^ ]* .*-m infra.csi "'
 ATTACH, DETACH = "ControllerPublishVolume", "ControllerUnpublishVolume"
 SMALL_POOL = f"""
 mkdir small
@@ -313,7 +315,7 @@ mount -n -t tmpfs -o size=64k nodeproof small
 {shlex.join(VIRSH)} pool-create-as small dir --target "$PWD/small"
 """
 NO_SMALL_POOL = f"{shlex.join(VIRSH)} pool-destroy small; umount -l small; rmdir small"
-LIBVIRTD_ANEW = """
+RESTART_LIBVIRTD = """
 pid=$(cat /run/libvirt/libvirtd.pid)
 kill -KILL "$pid"
 while [ -e "/proc/$pid/exe" ]; do :; done
@@ -323,7 +325,7 @@ libvirtd -d -f /etc/libvirt/libvirtd.conf -p /run/libvirt/libvirtd.pid
 
 
 @pytest.fixture
-def lab_of_its_own(kind: Kind, components: Components) -> Iterator[LabHandle]:
+def separate_lab(kind: Kind, components: Components) -> Iterator[LabHandle]:
     """Start a lab for this test alone."""
     lab = kind.start(components, kind.nodes)
     try:
@@ -334,19 +336,19 @@ def lab_of_its_own(kind: Kind, components: Components) -> Iterator[LabHandle]:
         lab.down()
 
 
-def send(attacher: Machine, name: str, whom: str) -> None:
+def send_signal(attacher: Machine, name: str, find_process: str) -> None:
     """Signal the attacher or its driver; one of them must run."""
 
-    def sends() -> bool:
-        argv = ["sh", "-c", f"kill -{name} $({whom})"]
+    def is_sent() -> bool:
+        argv = ["sh", "-c", f"kill -{name} $({find_process})"]
         return attacher.run(argv, timeout_s=COMMAND_TIMEOUT_S).status == 0
 
-    assert eventually(sends, TIMEOUT_S), f"nobody to send {name} to"
+    assert eventually(is_sent, TIMEOUT_S), f"no process to send {name} to"
 
 
-def start_again(attacher: Machine) -> None:
-    """Restart both once they have ended, whichever was killed."""
-    assert eventually(lambda: not attacher.is_powered(), TIMEOUT_S), "neither goes on without the other"
+def restart_both(attacher: Machine) -> None:
+    """Restart attacher and driver once both have ended."""
+    assert eventually(lambda: not attacher.is_powered(), TIMEOUT_S), "one still runs without the other"
     attacher.power("on")
 
 
@@ -358,59 +360,59 @@ def count_calls(attacher: Machine, method: str, claim: str) -> int:
     return sum({name: call[name] for name in wanted} == wanted for call in calls)
 
 
-def die_before(attacher: Machine, method: str, claim: str, request: Callable[[], object]) -> None:
+def kill_before_call(attacher: Machine, method: str, claim: str, request: Callable[[], object]) -> None:
     """Kill the attacher before the driver sees its call."""
     before = count_calls(attacher, method, claim)
-    send(attacher, "STOP", THE_DRIVER)
+    send_signal(attacher, "STOP", FIND_DRIVER)
     request()
-    pause(SENT_S)
-    send(attacher, "KILL", THE_ATTACHER)
+    pause(CALL_SENT_S)
+    send_signal(attacher, "KILL", FIND_ATTACHER)
     assert eventually(lambda: not attacher.is_powered(), TIMEOUT_S)
     assert count_calls(attacher, method, claim) == before
-    start_again(attacher)
+    restart_both(attacher)
 
 
-def die_after(attacher: Machine, method: str, claim: str, request: Callable[[], object]) -> None:
+def kill_after_call(attacher: Machine, method: str, claim: str, request: Callable[[], object]) -> None:
     """Kill the attacher after the driver's call and before its answer."""
     before = count_calls(attacher, method, claim)
-    send(attacher, "STOP", THE_DRIVER)
+    send_signal(attacher, "STOP", FIND_DRIVER)
     request()
-    pause(SENT_S)
-    send(attacher, "STOP", THE_ATTACHER)
-    send(attacher, "CONT", THE_DRIVER)
+    pause(CALL_SENT_S)
+    send_signal(attacher, "STOP", FIND_ATTACHER)
+    send_signal(attacher, "CONT", FIND_DRIVER)
     assert eventually(lambda: count_calls(attacher, method, claim) > before, TIMEOUT_S), (
-        "the call was not under way"
+        "the driver did not get the call"
     )
-    send(attacher, "KILL", THE_ATTACHER)
-    start_again(attacher)
+    send_signal(attacher, "KILL", FIND_ATTACHER)
+    restart_both(attacher)
 
 
 @pytest.mark.night(
-    reason="a driver's own calls: tests/unit/test_csi_driver.py; CI's time is for what breaks oftener"
+    reason="a driver's own calls: tests/unit/test_csi_driver.py; failures of the attacher are rarer"
 )
-@pytest.mark.parametrize("die", [die_before, die_after])
+@pytest.mark.parametrize("kill", [kill_before_call, kill_after_call])
 def test_call_interrupted_by_an_attacher_kill_completes_later(
-    lab: LabHandle, stage: Lab, storage: Volumes, die: Die
+    lab: LabHandle, stage: Lab, storage: Volumes, kill: KillAttacher
 ) -> None:
     (claim,), node = storage.pvcs, stage.target
     attacher, names = lab.fleet.machine(ATTACHER), list[str]()
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
-        die(attacher, ATTACH, claim, lambda: names.append(ask_for(lab, claim, node)))
+        kill(attacher, ATTACH, claim, lambda: names.append(request_attachment(lab, claim, node)))
         (name,) = names
         assert eventually(lambda: is_attached(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == [node]
-        die(attacher, DETACH, claim, lambda: end(lab, name))
+        kill(attacher, DETACH, claim, lambda: delete_attachment(lab, name))
         assert eventually(lambda: is_removed(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == []
 
 
-def force_off(lab: LabHandle, pod: Pod, attached: str) -> None:
+def force_delete(lab: LabHandle, pod: Pod, attached: str) -> None:
     """Delete a pod by force, and wait until its attachment is being deleted."""
     lab.cluster.api.delete(pod_path(pod.namespace, pod.name), grace_s=0)
-    assert eventually(lambda: is_to_go(lab, attached), TIMEOUT_S)
+    assert eventually(lambda: is_being_deleted(lab, attached), TIMEOUT_S)
 
 
-def goes_on_writing(stage: Lab, pod: Pod) -> bool:
+def keeps_writing(stage: Lab, pod: Pod) -> bool:
     """Return whether further writes of a pod reach its disk."""
 
     def on_disk() -> int:
@@ -421,24 +423,24 @@ def goes_on_writing(stage: Lab, pod: Pod) -> bool:
 
 
 @pytest.mark.night(reason="a scenario judges it: scenarios/nongraceful/test_running_machines.py")
-@pytest.mark.parametrize("die", [die_before, die_after])
+@pytest.mark.parametrize("kill", [kill_before_call, kill_after_call])
 def test_surviving_writer_loses_no_write_if_an_attacher_is_killed(
-    lab: LabHandle, stage: Lab, storage: Volumes, die: Die
+    lab: LabHandle, stage: Lab, storage: Volumes, kill: KillAttacher
 ) -> None:
-    guests_only(lab)
-    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    skip_without_guests(lab)
+    (claim,), node, other = storage.pvcs, stage.target, other_node(lab, stage.target)
     attacher, here = lab.fleet.machine(ATTACHER), attachment(claim, node)
     out_of_service = taint(node, OUT_OF_SERVICE, "NoExecute", "nodeproof")
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         (first,) = stage.run(run_witnesses(Witness(pvc=claim), on=node))
-        assert goes_on_writing(stage, first)
+        assert keeps_writing(stage, first)
         with stage.inject(partition(node)), stage.inject(out_of_service):
-            die(attacher, DETACH, claim, lambda: force_off(lab, first, here))
+            kill(attacher, DETACH, claim, lambda: force_delete(lab, first, here))
             (second,) = stage.run(run_witnesses(Witness(pvc=claim), on=other))
             assert stage.observe(disk_holders(claim)).value == [other]
-            assert goes_on_writing(stage, second)
+            assert keeps_writing(stage, second)
         lab.wait_nodes_ready()
-        assert goes_on_writing(stage, second)
+        assert keeps_writing(stage, second)
         acknowledged_numbers = {by: stage.observe(acknowledged(by)).value for by in (first, second)}
         numbers = {by: stage.observe(last_written(second, by=by.node)).value for by in (first, second)}
         on_it = stage.observe(writes(second)).value
@@ -450,35 +452,35 @@ def test_surviving_writer_loses_no_write_if_an_attacher_is_killed(
 
 
 @pytest.mark.night(reason="each side of each call: tests/unit/test_csi_driver.py")
-@pytest.mark.parametrize("after_s", AFTER_S)
+@pytest.mark.parametrize("after_s", KILL_DELAYS_S)
 def test_volume_is_attached_and_detached_once_despite_driver_kills(
     lab: LabHandle, stage: Lab, storage: Volumes, after_s: float
 ) -> None:
     (claim,), node = storage.pvcs, stage.target
     attacher = lab.fleet.machine(ATTACHER)
 
-    def kill_the_driver() -> None:
+    def kill_driver() -> None:
         pause(after_s)
-        send(attacher, "KILL", THE_DRIVER)
-        start_again(attacher)
+        send_signal(attacher, "KILL", FIND_DRIVER)
+        restart_both(attacher)
 
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
-        name = ask_for(lab, claim, node)
-        kill_the_driver()
+        name = request_attachment(lab, claim, node)
+        kill_driver()
         assert eventually(lambda: is_attached(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == [node]
-        end(lab, name)
-        kill_the_driver()
+        delete_attachment(lab, name)
+        kill_driver()
         assert eventually(lambda: is_removed(lab, name), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == []
 
 
-@pytest.mark.night(reason="only machines stand still, and CI's time is for what breaks oftener")
+@pytest.mark.night(reason="only machines stand still, and failures of the attacher are rarer")
 def test_suspended_machine_keeps_its_disk_and_errors_name_it(
     lab: LabHandle, stage: Lab, storage: Volumes
 ) -> None:
-    guests_only(lab)
-    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    skip_without_guests(lab)
+    (claim,), node, other = storage.pvcs, stage.target, other_node(lab, stage.target)
     beside = lab.fleet.machine(ATTACHER)
 
     def signal_qemu(name: str) -> None:
@@ -489,13 +491,13 @@ def test_suspended_machine_keeps_its_disk_and_errors_name_it(
         first = attach(stage, claim, node, {"attached": True})
         signal_qemu("STOP")
         try:
-            end(lab, first)
+            delete_attachment(lab, first)
             error = {"$contains": f"volume {handle(claim)} is still in node {node} after 10 s"}
             late = became(ATTACHMENTS, first, {"status": {"detachError": {"message": error}}})
             stage.wait_for(late.after(created(ATTACHMENTS, first), windows.up_to(TIMEOUT_S)))
             assert stage.find(late) is not None
-            second = ask_for(lab, claim, other)
-            # libvirt may answer nothing about it meanwhile; who asks is not told that the disk is free.
+            second = request_attachment(lab, claim, other)
+            # libvirt may not answer meanwhile; the driver must not report the disk as free.
             assert throughout(lambda: not is_attached(lab, second), STILL_S)
         finally:
             signal_qemu("CONT")
@@ -505,9 +507,9 @@ def test_suspended_machine_keeps_its_disk_and_errors_name_it(
         detach(stage, second)
 
 
-@pytest.mark.night(reason="only guests have a pool, and CI's time is for what breaks oftener")
+@pytest.mark.night(reason="only guests have a pool, and failures of the attacher are rarer")
 def test_volume_for_a_full_pool_is_refused_by_name(lab: LabHandle, stage: Lab) -> None:
-    guests_only(lab)
+    skip_without_guests(lab)
     beside, volume = lab.fleet.machine(ATTACHER), handle("too-large")
     process = beside.run(["sh", "-ec", SMALL_POOL], timeout_s=COMMAND_TIMEOUT_S)
     assert process.status == 0, process.stderr
@@ -523,24 +525,24 @@ def test_volume_for_a_full_pool_is_refused_by_name(lab: LabHandle, stage: Lab) -
 
 
 @pytest.mark.night(reason="its lab has another libvirtd than it began with, and goes")
-def test_restarted_libvirtd_keeps_every_disk_in_place(lab_of_its_own: LabHandle, tmp_path: Path) -> None:
-    lab, storage = lab_of_its_own, volumes()
-    guests_only(lab)
+def test_restarted_libvirtd_keeps_every_disk_in_place(separate_lab: LabHandle, tmp_path: Path) -> None:
+    lab, storage = separate_lab, volumes()
+    skip_without_guests(lab)
     stage = stage_of(lab, tmp_path)
-    (claim,), node, other = storage.pvcs, stage.target, the_other(lab, stage.target)
+    (claim,), node, other = storage.pvcs, stage.target, other_node(lab, stage.target)
     beside = lab.fleet.machine(ATTACHER)
     with stage.record(extra_resources=(ATTACHMENTS,)), stage.inject(storage):
         first = attach(stage, claim, node, {"attached": True})
-        started = beside.run(["sh", "-ec", LIBVIRTD_ANEW], timeout_s=COMMAND_TIMEOUT_S)
+        started = beside.run(["sh", "-ec", RESTART_LIBVIRTD], timeout_s=COMMAND_TIMEOUT_S)
         assert started.status == 0, started.stderr
         assert stage.observe(disk_holders(claim)).value == [node]
         error = f"volume {handle(claim)} is attached to {node}, so not to {other}"
         # A recording with a dead component does not wait.
-        second = ask_for(lab, claim, other)
+        second = request_attachment(lab, claim, other)
         assert eventually(lambda: is_refused(lab, second, error), TIMEOUT_S)
-        end(lab, first)
+        delete_attachment(lab, first)
         assert eventually(lambda: is_removed(lab, first), TIMEOUT_S)
         assert eventually(lambda: is_attached(lab, second), TIMEOUT_S)
         assert stage.observe(disk_holders(claim)).value == [other]
-        end(lab, second)
+        delete_attachment(lab, second)
         assert eventually(lambda: is_removed(lab, second), TIMEOUT_S)

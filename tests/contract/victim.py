@@ -1,7 +1,7 @@
 """`python -m tests.contract.victim LAB FAULT POINT`: a harness that dies at one step of the safety protocol.
 
-FAULT is a fault's data; POINT is `before STEP` or `after STEP` of the ledger, or `hold`: the fault stays in
-until somebody kills this process.
+FAULT is a fault's data; POINT is `before STEP` or `after STEP` of the ledger, or `hold`: the fault stays
+injected until this process is killed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`python -m tests.sensitivity [--some N --seed S] [--of NAME] [--go-on] [NAME...]`: what falls by a bug.
+"""`python -m tests.sensitivity [--some N --seed S] [--of NAME] [--go-on] [NAME...]`: bugs of infra/bugs.
 
-Each bug of `infra/bugs` has a lab of its own; the claims that it names must fall there, and nothing else
-but what it lists. Prints a table, and keeps it, with the runs of what was not caught, below
-`reports/out/sensitivity/`. Exits with 1 where a bug was not caught. `--go-on` takes over what the table there
-has of the same bugs in the same scenarios, which is as far as it came when it was ended.
+Each bug gets its own lab. There, the claims that the bug names must deviate, and no others but those that it
+lists. Prints a table, and writes it below `reports/out/sensitivity/`, with the runs of bugs that were not
+caught. Exits with 1 if a bug was not caught. `--go-on` continues an interrupted run: it leaves out bugs that
+the table there has as caught with the same scenarios.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from threading import BoundedSemaphore
 
 from nodeproof.model.problem import Problem
 from nodeproof.report.rundir import LATEST
-from tests.sensitivity.bugs import BadBug, Bug, load, some
+from tests.sensitivity.bugs import BadBug, Bug, load, sample
 from tests.sensitivity.build import build, digest_of, recipe
-from tests.sensitivity.running import CAUGHT, TABLE, Keeper, Tried, read_caught, run_bug
+from tests.sensitivity.running import CAUGHT, TABLE, CaughtFile, Try, read_caught, run_bug
 
 OUT = Path("reports/out/sensitivity")
 SLOTS = 2 * (os.cpu_count() or 1)
-"""Labs side by side: a core bears two scenarios that wait."""
-_LARGE_SLOTS = 3
-"""What a lab of dozens of nodes takes of them."""
+"""Labs at the same time: two for each core, because scenarios mostly wait."""
+SLOTS_OF_LARGE_LAB = 3
+"""Slots that a lab of dozens of nodes takes."""
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     try:
         bugs = load()
         chosen = _chosen(arguments, [bug for bug in bugs if not bug.machine])
-        executables = build(bugs, _say)
+        executables = build(bugs, _print)
     except (BadBug, Problem) as error:
         print(f"nodeproof: {error}", file=sys.stderr)
         return 2
@@ -51,38 +51,42 @@ def main() -> int:
     results = read_caught(arguments.out / TABLE, digest, chosen) if arguments.go_on else []
     shutil.rmtree(arguments.out, ignore_errors=True)
     arguments.out.mkdir(parents=True)
-    keep = Keeper(arguments.out / TABLE, digest, results)
+    caught_file = CaughtFile(arguments.out / TABLE, digest, results)
     began, names = time.monotonic(), {result.bug.name for result in results}
     missing = [bug for bug in chosen if bug.name not in names]
-    tried = [*results, *_run_all(missing, executables, arguments.slots, arguments.out, keep)]
+    tries = [*results, *_run_all(missing, executables, arguments.slots, arguments.out, caught_file)]
     (arguments.out / LATEST).unlink(missing_ok=True)
-    keep.write(tried)
-    caught = _tell(tried, arguments.out, time.monotonic() - began)
-    return 0 if caught == len(tried) else 1
+    caught_file.write(tries)
+    caught = _report(tries, arguments.out, time.monotonic() - began)
+    return 0 if caught == len(tries) else 1
 
 
-def _tell(tried: Sequence[Tried], out: Path, took_s: float) -> int:
-    """Print the table and keep it; how many were caught."""
-    lines = table(tried)
+def _report(tries: Sequence[Try], out: Path, took_s: float) -> int:
+    """Print the table and write it; return the number of caught bugs."""
+    lines = table(tries)
     print("\n".join(lines))
     (out / "table.md").write_text("\n".join(lines) + "\n")
-    caught = [result for result in tried if result.outcome == CAUGHT]
-    print(f"{len(caught)} of {len(tried)} bugs caught, {took_s:.0f} s")
-    late = [f"{result.bug.name} ({result.at_first})" for result in caught if result.at_first]
-    if late:
-        print(f"caught at the second try only: {', '.join(late)}")
+    caught = [result for result in tries if result.outcome == CAUGHT]
+    print(f"{len(caught)} of {len(tries)} bugs caught, {took_s:.0f} s")
+    second_tries = [f"{result.bug.name} ({result.at_first})" for result in caught if result.at_first]
+    if second_tries:
+        print(f"caught at the second try only: {', '.join(second_tries)}")
     return len(caught)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.sensitivity")
     parser.add_argument("names", nargs="*", help="these bugs; without any, all")
-    parser.add_argument("--some", type=int, default=0, help="so many that are not slow, chosen by the seed")
+    parser.add_argument("--some", type=int, default=0, help="number of bugs, none slow, chosen by the seed")
     parser.add_argument("--seed", default="", help="for --some: a commit")
-    parser.add_argument("--slots", type=int, default=SLOTS, help="labs side by side")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="labs at the same time")
     parser.add_argument("--of", default="", help="bugs of one component only")
-    parser.add_argument("--go-on", action="store_true", help="leave out what the last table has as caught")
-    parser.add_argument("--out", type=Path, default=OUT, help="where the table goes, and runs to look at")
+    parser.add_argument(
+        "--go-on", action="store_true", help="leave out bugs that the last table has as caught"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=OUT, help="folder of the table and of runs that caught no bug"
+    )
     return parser
 
 
@@ -92,70 +96,72 @@ def _chosen(arguments: argparse.Namespace, bugs: Sequence[Bug]) -> list[Bug]:
         raise BadBug(f"no bug is named {', '.join(sorted(unknown))} (infra/bugs); look for its name there")
     chosen = [bug for bug in bugs if not arguments.names or bug.name in arguments.names]
     chosen = [bug for bug in chosen if not arguments.of or bug.of == arguments.of]
-    return some(chosen, arguments.some, arguments.seed) if arguments.some else chosen
+    return sample(chosen, arguments.some, arguments.seed) if arguments.some else chosen
 
 
-def _run_all(bugs: Sequence[Bug], executables: Path, slots: int, out: Path, keep: Keeper) -> list[Tried]:
-    """Run the bugs side by side, one large lab at a time.
+def _run_all(
+    bugs: Sequence[Bug], executables: Path, slots: int, out: Path, caught_file: CaughtFile
+) -> list[Try]:
+    """Run the bugs in parallel, one large lab at a time.
 
-    A bug that was not caught is tried once more, with nothing beside it, and that try counts.
+    A bug that was not caught gets a second try, alone; that try counts.
     """
-    room = BoundedSemaphore(slots)
+    free_slots = BoundedSemaphore(slots)
 
-    def attempt(bug: Bug, suffix: str = "") -> Tried:
+    def attempt(bug: Bug, suffix: str = "") -> Try:
         run = (out / f"{bug.name}{suffix}").resolve()
-        with _taken(room, min(slots, _LARGE_SLOTS) if bug.large else 1):
-            tried = run_bug(bug, executables, run)
-        _say(f"{bug.name}: {tried.outcome} ({tried.took_s:.0f} s)")
-        if tried.outcome == CAUGHT:
+        with _slots_taken(free_slots, min(slots, SLOTS_OF_LARGE_LAB) if bug.large else 1):
+            bug_try = run_bug(bug, executables, run)
+        _print(f"{bug.name}: {bug_try.outcome} ({bug_try.took_s:.0f} s)")
+        if bug_try.outcome == CAUGHT:
             shutil.rmtree(run, ignore_errors=True)
-            keep.add(tried)
-        return tried
+            caught_file.add(bug_try)
+        return bug_try
 
     with ThreadPoolExecutor(slots) as pool, ThreadPoolExecutor(1) as large_pool:
         in_order = sorted(bugs, key=lambda bug: not bug.slow)
         first = [(large_pool if bug.large else pool).submit(attempt, bug) for bug in in_order]
         try:
-            tried = [future.result() for future in first]
+            tries = [future.result() for future in first]
         finally:
             for future in first:
                 future.cancel()
     return [
-        result if result.outcome == CAUGHT else _second(result, attempt(result.bug, "-again"))
-        for result in tried
+        result if result.outcome == CAUGHT else _after_first(result, attempt(result.bug, "-again"))
+        for result in tries
     ]
 
 
 @contextmanager
-def _taken(room: BoundedSemaphore, slots: int) -> Iterator[None]:
-    """So many slots, for as long as it lasts. Only one thread may take more than one."""
+def _slots_taken(free_slots: BoundedSemaphore, slots: int) -> Iterator[None]:
+    """Take slots until the context ends. Only one thread may take more than one."""
     for _ in range(slots):
-        room.acquire()
+        free_slots.acquire()
     try:
         yield
     finally:
-        room.release(slots)
+        free_slots.release(slots)
 
 
-def _second(first: Tried, second: Tried) -> Tried:
+def _after_first(first: Try, second: Try) -> Try:
     return replace(second, at_first=first.outcome)
 
 
-def table(tried: Iterable[Tried]) -> list[str]:
-    """Return the alteration, what it should make fall, and what fell, as lines of Markdown."""
-    head = ["| bug | of | should fall | fell | outcome | s |", "|---|---|---|---|---|---|"]
+def table(tries: Iterable[Try]) -> list[str]:
+    """Return each bug, the claims that must deviate and those that do, as lines of Markdown."""
+    head = ["| bug | component | must deviate | deviates | outcome | s |", "|---|---|---|---|---|---|"]
     return head + [
-        f"| {row.bug.name} | {row.bug.of} | {', '.join(row.bug.falls)} | {', '.join(sorted(row.fell))} "
+        f"| {row.bug.name} | {row.bug.of} | {', '.join(row.bug.falls)} | {', '.join(sorted(row.deviating))} "
         f"| {row.outcome}{_at_first(row)} | {row.took_s:.0f} |"
-        for row in tried
+        for row in tries
     ]
 
 
-def _at_first(tried: Tried) -> str:
-    return f"; at first: {tried.at_first}" if tried.at_first else ""
+def _at_first(bug_try: Try) -> str:
+    return f"; at first: {bug_try.at_first}" if bug_try.at_first else ""
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

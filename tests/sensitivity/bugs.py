@@ -1,4 +1,4 @@
-"""The bugs of `infra/bugs` as data, and what they make of a source file (infra/bugs/README.md)."""
+"""The bugs of `infra/bugs`, and their insertion into source files (infra/bugs/README.md)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import yaml
 from nodeproof.model.pattern import Json
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "bugs"
-CHOOSES = "NODEPROOF_BUG"
-"""The environment variable whose value is the name of the bug that a process has."""
-_HOW = ("before", "after", "instead", "as")
-_CHOSEN = "CHOSEN"
+BUG_VARIABLE = "NODEPROOF_BUG"
+"""The environment variable that selects the bug of a process by its name."""
+_KINDS_OF_EDIT = ("before", "after", "instead", "as")
+_CONDITION = "CHOSEN"
 
 
 class BadBug(Exception):
@@ -37,10 +37,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, the component that has it, the scenario that must catch it, and the claims that must fall.
+    """A bug, the component that has it, the scenario that must catch it, and the claims that must deviate.
 
-    `may` are claims that fall with them. A `machine` one only shows on virtual machines. A `slow` one is for
-    the night, and beside the lab of dozens of nodes that a `large` one has, few others are in time. If
+    `may` are claims that may deviate with them. A `machine` bug shows only on virtual machines. A `slow` one
+    runs at night. A `large` one has a lab of dozens of nodes, beside which few other labs are in time. If
     `upgrades_from` is a version, the lab starts with it, without the bug, and the scenario upgrades it to the
     executables that have the bug.
     """
@@ -63,11 +63,11 @@ class Bug:
 
 
 def load(folder: Path = FOLDER) -> list[Bug]:
-    """All bugs, in the order of files and entries. Raises BadBug."""
+    """Return all bugs, in the order of files and entries. Raises BadBug."""
     bugs = [_bug(entry) for path in sorted(folder.glob("*.yaml")) for entry in _entries(path)]
-    twice = [name for name, times in Counter(bug.name for bug in bugs).items() if times > 1]
-    if twice:
-        raise BadBug(f"named twice: {', '.join(twice)}")
+    duplicates = [name for name, times in Counter(bug.name for bug in bugs).items() if times > 1]
+    if duplicates:
+        raise BadBug(f"named twice: {', '.join(duplicates)}")
     return bugs
 
 
@@ -93,10 +93,10 @@ def _bug(entry: Mapping[str, Json]) -> Bug:
 
 
 def _edit(bug: str, below: str, edit: Mapping[str, str]) -> Edit:
-    hows = [how for how in _HOW if how in edit]
-    if len(hows) != 1 or edit.keys() - {"file", "within", "at", *_HOW}:
-        raise BadBug(f"{bug}: an edit has `at` and one of {', '.join(_HOW)}")
-    (how,) = hows
+    kinds = [how for how in _KINDS_OF_EDIT if how in edit]
+    if len(kinds) != 1 or edit.keys() - {"file", "within", "at", *_KINDS_OF_EDIT}:
+        raise BadBug(f"{bug}: an edit has `at` and one of {', '.join(_KINDS_OF_EDIT)}")
+    (how,) = kinds
     file, at, within = edit.get("file", below), edit["at"].strip(), edit.get("within", "")
     return Edit(bug, file, at, how, edit[how].strip(), within)
 
@@ -110,13 +110,13 @@ def by_file(bugs: Iterable[Bug]) -> dict[str, list[Edit]]:
     return edits
 
 
-def altered(source: str, edits: Sequence[Edit]) -> str:
-    """Return a source file with all of its edits, each of which waits to be chosen. Raises BadBug."""
+def insert_bugs(source: str, edits: Sequence[Edit]) -> str:
+    """Return a source file with all of its edits, each active if its bug is selected. Raises BadBug."""
     lines = source.splitlines()
-    here: dict[int, list[Edit]] = {}
+    edits_of_line: dict[int, list[Edit]] = {}
     for edit in edits:
-        here.setdefault(_line_of(lines, edit), []).append(edit)
-    return "\n".join(_altered_line(line, here.get(at, ())) for at, line in enumerate(lines)) + "\n"
+        edits_of_line.setdefault(_line_of(lines, edit), []).append(edit)
+    return "\n".join(_insert(line, edits_of_line.get(at, ())) for at, line in enumerate(lines)) + "\n"
 
 
 def _line_of(lines: Sequence[str], edit: Edit) -> int:
@@ -133,34 +133,36 @@ def _only(edit: Edit, text: str, positions: Sequence[int]) -> int:
     return positions[0]
 
 
-def _altered_line(line: str, edits: Sequence[Edit]) -> str:
-    rewritten = [edit for edit in edits if edit.how == "as"]
-    if len(rewritten) > 1 or (rewritten and any(edit.how == "instead" for edit in edits)):
+def _insert(line: str, edits: Sequence[Edit]) -> str:
+    rewrites = [edit for edit in edits if edit.how == "as"]
+    if len(rewrites) > 1 or (rewrites and any(edit.how == "instead" for edit in edits)):
         raise BadBug(f"{', '.join(edit.bug for edit in edits)} rewrite one line: {line.strip()!r}")
-    text = _chosen(rewritten[0]) if rewritten else line
+    text = _with_condition(rewrites[0]) if rewrites else line
     for edit in edits:
         if edit.how == "instead":
-            text = f"if {_asks(edit)} {{\n{edit.text}\n}} else {{\n{text}\n}}"
-    befores = [f"if {_asks(edit)} {{\n{edit.text}\n}}" for edit in edits if edit.how == "before"]
-    afters = [f"if {_asks(edit)} {{\n{edit.text}\n}}" for edit in edits if edit.how == "after"]
+            text = f"if {_condition(edit)} {{\n{edit.text}\n}} else {{\n{text}\n}}"
+    befores = [f"if {_condition(edit)} {{\n{edit.text}\n}}" for edit in edits if edit.how == "before"]
+    afters = [f"if {_condition(edit)} {{\n{edit.text}\n}}" for edit in edits if edit.how == "after"]
     return "\n".join((*befores, text, *afters))
 
 
-def _asks(edit: Edit) -> str:
+def _condition(edit: Edit) -> str:
     return f'nodeproofBug == "{edit.bug}"'
 
 
-def _chosen(edit: Edit) -> str:
-    return edit.text.replace(_CHOSEN, f"({_asks(edit)})")
+def _with_condition(edit: Edit) -> str:
+    return edit.text.replace(_CONDITION, f"({_condition(edit)})")
 
 
-def chooser(source: str) -> str:
-    """Return the file that lets the package of a source file ask which bug was chosen."""
+def selector_file(source: str) -> str:
+    """Return the Go file by which a source file's package reads the selected bug."""
     package = next(line for line in source.splitlines() if line.startswith("package "))
-    return f'{package.split("//")[0].strip()}\n\nimport "os"\n\nvar nodeproofBug = os.Getenv("{CHOOSES}")\n'
+    return (
+        f'{package.split("//")[0].strip()}\n\nimport "os"\n\nvar nodeproofBug = os.Getenv("{BUG_VARIABLE}")\n'
+    )
 
 
-def some(bugs: Sequence[Bug], count: int, seed: str) -> list[Bug]:
-    """As many of the bugs that are not slow; which, the seed decides."""
+def sample(bugs: Sequence[Bug], count: int, seed: str) -> list[Bug]:
+    """Return `count` of the bugs that are not slow, chosen by the seed."""
     quick = [bug for bug in bugs if not bug.slow]
     return sorted(quick, key=lambda bug: hashlib.sha256(f"{seed} {bug.name}".encode()).digest())[:count]

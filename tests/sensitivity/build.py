@@ -1,4 +1,4 @@
-"""One build of Kubernetes that has all bugs in it, and none as long as nobody chooses one."""
+"""One build of Kubernetes with all bugs, each inactive until it is selected."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodeproof.artifacts.components import ROLES, recipe_dir, recipe_hash
 from nodeproof.cache import Report, cache_dir, load_or_build, work_folder
 from nodeproof.catalogue import scenarios_dir
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
-from tests.sensitivity.bugs import CHOOSES, Bug, altered, by_file, chooser
+from tests.sensitivity.bugs import BUG_VARIABLE, Bug, by_file, insert_bugs, selector_file
 
 _MAX_BUILDS = 3
-"""So many builds, the last ones."""
+"""Number of builds that are kept, the latest ones."""
 _EXECUTABLE = "components"
 _SCRIPT = """#!/bin/sh
 {chooses}={bug} exec "{folder}/${{0##*/}}" "$@" {flags}
@@ -24,8 +24,8 @@ _ROLES_OF = {
     "kubelet": ("kubelet", "hollow-kubelet"),
     "cloud-controller-manager": ("cloud-controller-manager", "kube-controller-manager"),
 }
-"""Which executables are a component, where that is not the one of its name, or have to be one file with it:
-by that a program of ours is known to be of the tree.
+"""Executables of a component that do not have its name, or must be the same file as another one: this shows
+that a program of ours is built from the tree.
 """
 
 
@@ -41,14 +41,14 @@ def build(bugs: Sequence[Bug], report: Report) -> Path:
         report,
     )
     entry.touch()
-    _forget(entry.parent)
+    _prune(entry.parent)
     return entry
 
 
 def digest_of(recipe: str, bug: Bug) -> str:
-    """Return a hash of what a try is made of: the build's recipe, the bug, and the scenario to catch it.
+    """Return a hash of a try's inputs: the build's recipe, the bug, and its scenario.
 
-    Other bugs beside it in its executables do not matter.
+    Other bugs in the executables do not matter.
     """
     scenario = (scenarios_dir() / bug.scenario).read_bytes()
     return hashlib.sha256(f"{recipe}\0{bug!r}\0".encode() + scenario).hexdigest()[:12]
@@ -72,39 +72,39 @@ def _build(bugs: Sequence[Bug], version: Version, entry: Path, report: Report) -
     with errors, work_folder(entry) as folder:
         work = Work(folder, version, report)
         work.copy_recipe(recipe_dir())
-        work.override_sources(lambda files: _altered(bugs, files), tuple(by_file(bugs)))
+        work.override_sources(lambda files: _insert_bugs(bugs, files), tuple(by_file(bugs)))
         fresh = folder / "entry"
         work.compile(fresh / _EXECUTABLE)
         for role in ROLES:
             (fresh / role).symlink_to(_EXECUTABLE)
 
 
-def _altered(bugs: Sequence[Bug], files: Mapping[str, str]) -> dict[str, str]:
-    """Return the files with their bugs, and beside each what lets its package ask which was chosen."""
+def _insert_bugs(bugs: Sequence[Bug], files: Mapping[str, str]) -> dict[str, str]:
+    """Return the files with their bugs, and beside each the file that reads the selected bug."""
     edits = by_file(bugs)
-    texts = {name: altered(source, edits[name]) for name, source in files.items()}
-    asking = {_beside(name): chooser(source) for name, source in files.items()}
-    return texts | asking
+    texts = {name: insert_bugs(source, edits[name]) for name, source in files.items()}
+    selectors = {_selector_path(name): selector_file(source) for name, source in files.items()}
+    return texts | selectors
 
 
-def _beside(name: str) -> str:
+def _selector_path(name: str) -> str:
     return f"{name.rpartition('/')[0]}/nodeproof_bug.go"
 
 
-def _forget(folder: Path) -> None:
+def _prune(folder: Path) -> None:
     entries = [path for path in folder.glob("[!.]*") if path.is_dir()]
     entries.sort(key=lambda path: path.stat().st_mtime)
     for path in entries[:-_MAX_BUILDS]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def with_bug(executables: Path, bug: Bug, folder: Path) -> None:
-    """Fill a folder with executables of which one component has a bug."""
-    having = _ROLES_OF.get(bug.of, (bug.of,))
-    script = _SCRIPT.format(chooses=CHOOSES, bug=bug.name, folder=executables, flags=" ".join(bug.flags))
+def write_executables(executables: Path, bug: Bug, folder: Path) -> None:
+    """Write executables of which one component has a bug."""
+    roles = _ROLES_OF.get(bug.of, (bug.of,))
+    script = _SCRIPT.format(chooses=BUG_VARIABLE, bug=bug.name, folder=executables, flags=" ".join(bug.flags))
     folder.mkdir(parents=True)
     for role in ROLES:
-        if role not in having:
+        if role not in roles:
             (folder / role).symlink_to(executables / role)
             continue
         (folder / role).write_text(script)

@@ -1,4 +1,4 @@
-"""Run the scenario that must catch a bug, and keep which claims fell as a table that can be continued."""
+"""Run the scenario that must catch a bug, and keep the claims that deviate in a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.report import rundir
 from nodeproof.report.digest import verdict_of
 from tests.sensitivity.bugs import Bug
-from tests.sensitivity.build import with_bug
+from tests.sensitivity.build import write_executables
 
 RUN_TIMEOUT_S = 900.0
 CAUGHT, TABLE = "caught", "table.json"
@@ -28,12 +28,12 @@ _LAST_LINES = 12
 
 
 @dataclass(frozen=True)
-class Tried:
-    """What became of a bug: which claims fell, which others had a verdict, and how long that took (s)."""
+class Try:
+    """One try of a bug: the claims that deviate and conform, codes of others, and how long it took (s)."""
 
     bug: Bug
-    fell: frozenset[str]
-    stood: frozenset[str]
+    deviating: frozenset[str]
+    conforming: frozenset[str]
     codes: frozenset[str]
     took_s: float
     message: str = ""
@@ -42,25 +42,25 @@ class Tried:
 
     @property
     def outcome(self) -> str:
-        """`caught`, or what is wrong."""
-        if not self.fell | self.stood | self.codes:
+        """`caught`, or why not."""
+        if not self.deviating | self.conforming | self.codes:
             return "the cluster does not come up"
-        missed = sorted(set(self.bug.falls) - self.fell)
+        missed = sorted(set(self.bug.falls) - self.deviating)
         if missed:
             return f"missed by {', '.join(missed)}"
-        more = sorted(self.fell - {*self.bug.falls, *self.bug.may})
-        return f"fell too: {', '.join(more)}" if more else CAUGHT
+        unexpected = sorted(self.deviating - {*self.bug.falls, *self.bug.may})
+        return f"deviates too: {', '.join(unexpected)}" if unexpected else CAUGHT
 
 
-def run_bug(bug: Bug, executables: Path, keep: Path) -> Tried:
-    """Start a lab that has the bug, and run its scenario on it. `keep` gets the run's folder."""
+def run_bug(bug: Bug, executables: Path, run: Path) -> Try:
+    """Start a lab that has the bug, and run its scenario on it. `run` is the folder of the run."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="nodeproof-bug-") as folder:
         components = Path(folder, "bin")
-        with_bug(executables, bug, components)
+        write_executables(executables, bug, components)
         try:
             process = proc.run(
-                _command(bug, components, keep),
+                _command(bug, components, run),
                 timeout_s=RUN_TIMEOUT_S,
                 cwd=Path(folder),
                 env={**os.environ, "XDG_STATE_HOME": f"{folder}/state"},
@@ -70,13 +70,13 @@ def run_bug(bug: Bug, executables: Path, keep: Path) -> Tried:
         except proc.CommandFailed as failed:
             output = str(failed)
     last = "\n".join(output.strip().splitlines()[-_LAST_LINES:])
-    return _tried(bug, keep, time.monotonic() - began, last)
+    return _read_try(bug, run, time.monotonic() - began, last)
 
 
-def _command(bug: Bug, components: Path, keep: Path) -> Sequence[str]:
+def _command(bug: Bug, components: Path, run: Path) -> Sequence[str]:
     scenario = scenarios_dir() / bug.scenario
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
-    argv += ["--rootdir", str(scenario.parent), "--run", str(keep), "--profile", bug.profile, *bug.options]
+    argv += ["--rootdir", str(scenario.parent), "--run", str(run), "--profile", bug.profile, *bug.options]
     argv += [str(scenario)]
     if bug.upgrades_from:
         argv += ["--kubernetes-version", bug.upgrades_from, "--upgrade-to", str(components)]
@@ -85,69 +85,69 @@ def _command(bug: Bug, components: Path, keep: Path) -> Sequence[str]:
     return [*argv, "-k", bug.select] if bug.select else argv
 
 
-def _tried(bug: Bug, run: Path, took_s: float, output: str) -> Tried:
+def _read_try(bug: Bug, run: Path, took_s: float, output: str) -> Try:
     try:
         rows = rundir.read_verdicts(run)
     except Problem:
         rows = ()
     judged = [row for row in rows if row["code"] not in ("lab-lacks", "scaled", "not-applicable")]
-    fell = frozenset(str(row["claim"]) for row in judged if verdict_of(row).is_failure)
-    stood = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "conforms") - fell
+    deviating = frozenset(str(row["claim"]) for row in judged if verdict_of(row).is_failure)
+    conforming = frozenset(str(row["claim"]) for row in judged if row["verdict"] == "conforms") - deviating
     codes = frozenset(str(row["code"]) for row in judged if row["code"])
-    return Tried(bug, fell, stood, codes, took_s, output)
+    return Try(bug, deviating, conforming, codes, took_s, output)
 
 
-class Keeper:
-    """The file of caught bugs, written as soon as one is caught.
+class CaughtFile:
+    """The file of caught bugs, written whenever one is caught.
 
-    It begins with the known `results`; `digest_of` names what a try of a bug is made of.
+    It begins with the earlier `results`; `digest_of` identifies the inputs of a try.
     """
 
-    def __init__(self, path: Path, digest_of: DigestOf, results: Iterable[Tried]) -> None:
+    def __init__(self, path: Path, digest_of: DigestOf, results: Iterable[Try]) -> None:
         self._path = path
         self._digest_of = digest_of
         self._caught = list(results)
         self._lock = threading.Lock()
         self.write(self._caught)
 
-    def add(self, tried: Tried) -> None:
-        """Keep one more."""
+    def add(self, bug_try: Try) -> None:
+        """Add a caught bug."""
         with self._lock:
-            self._caught.append(tried)
+            self._caught.append(bug_try)
             self.write(self._caught)
 
-    def write(self, tried: Iterable[Tried]) -> None:
-        """Keep these, and nothing else."""
+    def write(self, tries: Iterable[Try]) -> None:
+        """Replace the content of the file."""
         rundir.write_json(
-            self._path, [{"made_of": self._digest_of(result.bug), **_to_row(result)} for result in tried]
+            self._path, [{"made_of": self._digest_of(result.bug), **_to_row(result)} for result in tries]
         )
 
 
-def read_caught(path: Path, digest_of: DigestOf, bugs: Iterable[Bug]) -> Sequence[Tried]:
-    """Return a table's caught tries of these bugs that are made of the same; none without a table."""
+def read_caught(path: Path, digest_of: DigestOf, bugs: Iterable[Bug]) -> Sequence[Try]:
+    """Return a table's caught tries of these bugs with the same inputs; none without a table."""
     if not path.exists():
         return []
     rows = {(row["bug"], row.get("made_of")): row for row in json.loads(path.read_text())}
     pairs = ((bug, rows.get((bug.name, digest_of(bug)), {})) for bug in bugs)
-    return [_tried_of(bug, row) for bug, row in pairs if row.get("outcome") == CAUGHT]
+    return [_from_row(bug, row) for bug, row in pairs if row.get("outcome") == CAUGHT]
 
 
-def _tried_of(bug: Bug, row: Mapping[str, Json]) -> Tried:
-    fell, stood, codes = (frozenset(row[part]) for part in ("fell", "stood", "codes"))
-    return Tried(bug, fell, stood, codes, row["took_s"], at_first=row["at_first"])
+def _from_row(bug: Bug, row: Mapping[str, Json]) -> Try:
+    deviating, conforming, codes = (frozenset(row[part]) for part in ("fell", "stood", "codes"))
+    return Try(bug, deviating, conforming, codes, row["took_s"], at_first=row["at_first"])
 
 
-def _to_row(tried: Tried) -> Mapping[str, Json]:
+def _to_row(bug_try: Try) -> Mapping[str, Json]:
     return {
-        "bug": tried.bug.name,
-        "of": tried.bug.of,
-        "falls": list(tried.bug.falls),
-        "may": list(tried.bug.may),
-        "fell": sorted(tried.fell),
-        "stood": sorted(tried.stood),
-        "codes": sorted(tried.codes),
-        "outcome": tried.outcome,
-        "at_first": tried.at_first,
-        "took_s": round(tried.took_s, 1),
-        "said": "" if tried.outcome == CAUGHT else tried.message,
+        "bug": bug_try.bug.name,
+        "of": bug_try.bug.of,
+        "falls": list(bug_try.bug.falls),
+        "may": list(bug_try.bug.may),
+        "fell": sorted(bug_try.deviating),
+        "stood": sorted(bug_try.conforming),
+        "codes": sorted(bug_try.codes),
+        "outcome": bug_try.outcome,
+        "at_first": bug_try.at_first,
+        "took_s": round(bug_try.took_s, 1),
+        "said": "" if bug_try.outcome == CAUGHT else bug_try.message,
     }

@@ -37,7 +37,7 @@ def test_page_must_answer_with_success(page: Page, tmp_path: Path, status: int, 
     assert page.paths == ["/healthz"]
 
 
-def test_server_that_is_gone_aborts(tmp_path: Path) -> None:
+def test_unreachable_server_aborts(tmp_path: Path) -> None:
     with serving(Page()) as page:
         url = page.url
     (reason,) = reasons(tmp_path, Url(url))

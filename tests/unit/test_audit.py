@@ -341,7 +341,7 @@ def test_tolerations_are_judged_by_the_flags(
     assert min(verdicts, key=lambda verdict: verdict.rank).label == label
 
 
-def test_every_claim_of_an_audit_can_deviate_by_a_test_here() -> None:
+def test_every_audit_claim_deviates_in_a_test() -> None:
     own = {audit.LEASE_INTERVAL, audit.TOLERATIONS, audit.MAX_PODS, "heartbeat.lease-per-node", "cidr.unique"}
     assert set(audit.CLAIMS) == ALTERATIONS.keys() | own
 

@@ -802,7 +802,7 @@ def test_unmeasured_time_uses_the_slack_of_both_neighbours() -> None:
     ],
 )
 @IN_BOTH_LABS
-def test_cpu_waits_until_a_late_event_may_have_delayed_it(
+def test_cpu_waits_before_late_event_excuse_it(
     lab: str, late_s: float, waits: Mapping[float, float], expected: str
 ) -> None:
     """The waits end at times relative to the event."""
@@ -835,7 +835,7 @@ BOUND_WAITED, PERIOD_WAITED = (
         (*PERIOD_WAITED, "process", 0.2, "deviates"),
     ],
 )
-def test_cpu_waits_after_an_anchor_may_have_delayed_the_event_on_a_machine(
+def test_cpu_waits_after_anchor_excuse_late_event_on_machine(
     check: Check, anchor_t: float, late: Mapping[str, float], lab: str, after_s: float, expected: str
 ) -> None:
     """The event is 7 s late, by its bound or its period."""
@@ -881,7 +881,7 @@ def assert_no_deviation(check: Check, story: Story, lab: str, until_t: float = 9
 @IN_BOTH_LABS
 @settings(max_examples=EXAMPLES)
 @given(CPU_WAITS, st.floats(0.1, 8.0), DELAYS_S, BEFORE_S, st.one_of(st.none(), st.floats(8.3, 50.0)))
-def test_work_that_waits_never_deviates_from_its_bound(
+def test_work_delayed_by_cpu_waits_never_deviates(
     lab: str,
     waits: list[tuple[float, float]],
     work_s: float,
@@ -908,7 +908,7 @@ def test_work_that_waits_never_deviates_from_its_bound(
 @IN_BOTH_LABS
 @settings(max_examples=EXAMPLES)
 @given(CPU_WAITS, CPU_WAITS, DELAYS_S, BEFORE_S)
-def test_timer_that_waits_never_deviates(
+def test_timer_delayed_by_cpu_waits_never_deviates(
     lab: str,
     first: list[tuple[float, float]],
     last: list[tuple[float, float]],
@@ -927,7 +927,7 @@ def test_timer_that_waits_never_deviates(
 @IN_BOTH_LABS
 @settings(max_examples=EXAMPLES)
 @given(CPU_WAITS, st.floats(0.0, 0.1), DELAYS_S, BEFORE_S)
-def test_event_that_was_due_before_its_end_never_deviates(
+def test_forbidden_event_due_before_its_end_never_deviates(
     lab: str, waits: list[tuple[float, float]], ahead_s: float, delay_s: float, before_s: float
 ) -> None:
     """A pod's eviction was under way when its node became Ready."""
@@ -956,7 +956,7 @@ TICKS: Mapping[str, tuple[Check, Sequence[float], bool]] = {
 @pytest.mark.parametrize("name", TICKS)
 @settings(max_examples=EXAMPLES)
 @given(CPU_WAITS, DELAYS_S)
-def test_series_that_waits_never_deviates(
+def test_series_delayed_by_cpu_waits_never_deviates(
     name: str, lab: str, waits: list[tuple[float, float]], delay_s: float
 ) -> None:
     check, gaps_s, is_ticker = TICKS[name]
@@ -984,7 +984,7 @@ def test_series_that_waits_never_deviates(
 # Waits that would make the window admit double the bound.
 @example([(0.1, 3.0)], 0.0, 0.0, "never")
 @example([(0.1, 10.0)], 0.0, 0.0, "never")
-def test_waits_explain_no_more_than_they_lasted(
+def test_cpu_waits_excuse_no_longer_delay(
     lab: str, waits: list[tuple[float, float]], delay_s: float, before_s: float, what: str
 ) -> None:
     """Two of them may be recorded so late that they seem to overlap the anchor or the event."""
@@ -1002,9 +1002,7 @@ def test_waits_explain_no_more_than_they_lasted(
 
 @IN_BOTH_LABS
 @pytest.mark.parametrize(("fence_t", "expected"), [(UNKNOWN_T + 6.0, TOO_LOADED), (90.0, "deviates")])
-def test_absence_may_last_longer_by_waits_that_follow_its_window(
-    fence_t: float, expected: str, lab: str
-) -> None:
+def test_cpu_waits_after_window_excuse_longer_absence(fence_t: float, expected: str, lab: str) -> None:
     story = measured(Story().condition(UNKNOWN_T, "Unknown"), fence_t)
     waited(story, {UNKNOWN_T + 2.0: 3.0, UNKNOWN_T + 4.5: 2.0})
     assert revised_label(story, TAINTED.after(UNKNOWN, windows.up_to(2.0)), lab, fence_t) == expected
@@ -1049,7 +1047,7 @@ SPLIT = (20, 20.1, 24, 24.1, 28, 31.0, 35, 35.1, 39, 39.1)
         (PAIRS, (20, 20.1, 27.0, 27.1, 28, 28.1, 32, 32.1), {27.0: 3.0}, TOO_LOADED),
     ],
 )
-def test_each_time_of_a_series_has_its_own_waits(
+def test_each_event_in_series_has_own_cpu_waits(
     check: Check, times: Sequence[float], waits: Mapping[float, float], expected: str, lab: str
 ) -> None:
     assert series_label(check, times, waits, lab) == expected
@@ -1083,9 +1081,7 @@ def test_cpu_waits_excuse_a_forbidden_event_that_was_due_before(
 
 
 @pytest.mark.parametrize(("calm_s", "expected"), [(1.9, TOO_LOADED), (2.6, "deviates")])
-def test_timer_of_a_machine_has_started_once_it_did_not_wait_for_a_while(
-    calm_s: float, expected: str
-) -> None:
+def test_machine_timer_starts_after_calm_period(calm_s: float, expected: str) -> None:
     """Many waits, of several processes at once, take no longer than one of them."""
     story = measured(partition(eviction_s=20.0))
     for until_s in (1.1, 2.4 + calm_s):
@@ -1102,7 +1098,7 @@ def waiting_all_the_time(until_t: float) -> Story:
 @IN_BOTH_LABS
 @pytest.mark.parametrize("event_s", [6.5, 60.0])
 @pytest.mark.parametrize(("waited_s", "expected"), [(8.0, TOO_LOADED), (4.0, "deviates")])
-def test_same_waits_explain_a_late_event_and_a_missing_one(
+def test_cpu_waits_excuse_late_and_missing_events_alike(
     event_s: float, waited_s: float, expected: str, lab: str
 ) -> None:
     story = waiting_all_the_time(UNKNOWN_T + waited_s)
@@ -1113,7 +1109,7 @@ def test_same_waits_explain_a_late_event_and_a_missing_one(
 
 
 @IN_BOTH_LABS
-def test_recording_ends_on_a_host_that_waits_all_the_time(lab: str) -> None:
+def test_recording_ends_despite_permanent_cpu_waits(lab: str) -> None:
     """Within double the bound, and reading the waits takes no long time."""
     check, settings = TAINTED.after(UNKNOWN, windows.up_to(8.0)), configuration(lab=lab)
     left_s = []
@@ -1125,7 +1121,7 @@ def test_recording_ends_on_a_host_that_waits_all_the_time(lab: str) -> None:
     assert [left is not None and left > 0.0 for left in left_s] == [True, True, False, False]
 
 
-def test_end_of_a_window_is_the_same_for_each_use_of_it() -> None:
+def test_end_of_a_window_is_computed_alike_everywhere() -> None:
     """5.7 - 1.1 s is not later than the window's end, which is too wide; 1.1 s + the end is before 5.7."""
     story = Story().condition(1.1, "Unknown").taint(5.7).fence(90.0)
     verdict = run(TAINTED.after(UNKNOWN, windows.up_to(2.0)), story, WindowContext(configuration(), 2.6))

@@ -356,7 +356,9 @@ def test_program_that_does_not_compile_is_a_problem_in_each_version(
     assert go.count("build") == 1
 
 
-def test_programs_that_do_not_compile_are_defaults(cache: Path, recipe: Path, go: Go, upstream: Path) -> None:
+def test_uncompilable_programs_come_from_default_build(
+    cache: Path, recipe: Path, go: Go, upstream: Path
+) -> None:
     (recipe / "cloud").mkdir()
     for name in ("cloud_controller_manager.go", "cloud/provider.go"):
         (recipe / name).write_text(name)

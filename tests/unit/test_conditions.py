@@ -37,11 +37,11 @@ def refusal(hours: Hours, begin: datetime, lasts: timedelta = timedelta()) -> st
         (SUMMER + timedelta(hours=14, minutes=1), False),
     ],
 )
-def test_hours_are_those_of_the_zone(begin: datetime, is_allowed: bool) -> None:
+def test_hours_are_in_the_time_zone(begin: datetime, is_allowed: bool) -> None:
     assert (refusal(BERLIN, begin) == "") == is_allowed
 
 
-def test_weekday_is_that_of_the_zone() -> None:
+def test_weekday_is_in_the_time_zone() -> None:
     auckland = Hours("Pacific/Auckland", ("Tue",), "00:00", "24:00")
     assert refusal(auckland, MONDAY + timedelta(hours=12)) == ""
     assert refusal(auckland, MONDAY + timedelta(days=1, hours=12)) != ""
@@ -60,7 +60,7 @@ def test_fault_must_end_in_the_hours_of_its_day(lasts: timedelta, reason: str) -
     assert bool(refusal(BERLIN, MONDAY + timedelta(hours=14, minutes=30), lasts)) == bool(reason)
 
 
-def test_fault_over_a_change_of_the_clock_ends_by_the_clock() -> None:
+def test_fault_across_time_change_ends_by_local_time() -> None:
     # On this Sunday the clock goes from 02:00 to 03:00.
     before = datetime(2030, 3, 31, 0, 30, tzinfo=UTC)
     early = replace(BERLIN, since="01:00", until="03:10")
@@ -110,7 +110,9 @@ def firing(page: Page, kind: str, *matchers: str) -> str:
         (of_prometheus({"severity": "critical"}), (), "firing: ?"),
     ],
 )
-def test_firing_alert_refuses(page: Page, body: str, matchers: tuple[str, ...], reason: str) -> None:
+def test_firing_alert_refuses_the_fault(
+    page: Page, body: str, matchers: tuple[str, ...], reason: str
+) -> None:
     page.body = body
     assert firing(page, "prometheus", *matchers) == reason
     assert page.paths == ["/prefix/api/v1/alerts"]
@@ -155,12 +157,12 @@ def test_matcher_reads_as_in_alertmanager(text: str, labels: dict[str, str], is_
         (200, "null", "the answer is no "),
     ],
 )
-def test_no_answer_refuses(page: Page, kind: str, status: int, body: str, reason: str) -> None:
+def test_missing_answer_refuses_the_fault(page: Page, kind: str, status: int, body: str, reason: str) -> None:
     page.status, page.body = status, body
     assert firing(page, kind).startswith(reason)
 
 
-def test_silent_server_refuses(page: Page) -> None:
+def test_silent_server_refuses_the_fault(page: Page) -> None:
     page.answer_now.clear()
     assert "timed out" in firing(page, "prometheus")
 

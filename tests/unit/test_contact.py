@@ -132,7 +132,7 @@ def test_renewal_of_a_node_without_a_fault_is_no_contact() -> None:
 
 
 @pytest.mark.parametrize("received_t", [CUT_T + 0.02, CUT_T + 0.3, CUT_T + 5.0])
-def test_renewal_under_way_when_the_fault_took_hold_is_no_contact(received_t: float) -> None:
+def test_renewal_in_flight_at_injection_is_no_contact(received_t: float) -> None:
     story = renewed(cut(), CUT_T - 0.1, received_t=received_t)
     assert verdict_of(lost(story, CUT_T - 0.1 + GRACE_S + 0.6)).label != NOT_INJECTED
     assert contact(story.history(), configuration()) == ""
@@ -210,7 +210,7 @@ def test_renewal_by_another_writer_is_no_contact(by: str, spec: Mapping[str, Jso
     assert f"{by} (holder {holder}), not the kubelet, wrote the Lease of {NODE}" in verdict.reason
 
 
-def test_holder_tells_another_writer_where_no_manager_is_recorded() -> None:
+def test_holder_identity_shows_another_writer_without_managed_fields() -> None:
     verdict = verdict_of(lost(renewed(cut(by=""), LATE_T, "", holderIdentity="somebody")))
     assert verdict.label == DEVIATES
     assert "another client (holder somebody), not the kubelet" in verdict.reason
@@ -236,7 +236,7 @@ def test_contact_names_another_writer_too() -> None:
     assert f"{ANOTHER} (holder none)" in verdict.reason
 
 
-def test_annotation_before_the_fault_is_of_no_interest() -> None:
+def test_annotation_before_the_fault_is_ignored() -> None:
     story = Story().sentinel(1.0)
     annotated(renewed(story, 4.0), 5.0)
     renewed(story, CUT_T - 1.0).fault(CUT_T, "injecting", "injected", fault=PARTITION)
@@ -245,7 +245,7 @@ def test_annotation_before_the_fault_is_of_no_interest() -> None:
     assert ANOTHER not in verdict.reason
 
 
-def test_conforming_claim_says_nothing_of_another_writer() -> None:
+def test_conforming_claim_names_no_other_writer() -> None:
     verdict = verdict_of(lost(annotated(cut(), CUT_T + 4.0), PROMPT_UNKNOWN_T))
     assert verdict.label == CONFORMS
     assert ANOTHER not in verdict.reason

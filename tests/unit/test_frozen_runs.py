@@ -23,7 +23,7 @@ from tests.history_mutations import Judged, falsified
 
 FROZEN = sorted(path.name for path in RUNS.iterdir() if (path / "judgments.json").exists())
 CLAIMS = catalogue.load([RUNS / "claims"])
-LEAST_WAYS, LATE = 3, {"the event is late", "it was made otherwise"}
+LEAST_WAYS, LATE = 3, {"the event is late", "the object is created differently"}
 CHANGED: Mapping[str, Mapping[int, str]] = {
     # A renewal from before the recording does not count.
     "lease": {0: "unproven: gap"},

@@ -87,7 +87,7 @@ def test_bare_pod_that_is_being_deleted_refuses_nothing() -> None:
         ({}, "the cluster has no such Node"),
     ],
 )
-def test_node_that_is_away_or_not_marked_refuses_the_fault(nodes: Json, reason: str) -> None:
+def test_unavailable_or_unmarked_node_refuses_the_fault(nodes: Json, reason: str) -> None:
     assert forecast(state(pod(), nodes=nodes)).refusals == [reason]
 
 

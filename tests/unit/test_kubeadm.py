@@ -55,13 +55,13 @@ def test_kubeadm_without_images_is_a_problem(tmp_path: Path, cache: Path, script
         kubeadm.cached(components_in(tmp_path, script))
 
 
-def test_no_run_starts_it_and_none_is_planned_on_it() -> None:
+def test_run_neither_starts_nor_plans_a_kubeadm_lab() -> None:
     with pytest.raises(Problem, match="like your own cluster"):
         resolve(Options(lab=KIND.name))
     assert KIND.name not in {kind for kind, _profile in COLUMNS}
 
 
-def test_timing_of_nodeproof_is_refused() -> None:
+def test_fast_profile_is_refused() -> None:
     def request(profile: str) -> LabRequest:
         return LabRequest("p-000000", 2, 1, profile, True, KIND.name)
 

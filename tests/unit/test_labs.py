@@ -74,7 +74,7 @@ def test_each_kind_has_power_and_a_node_limit(name: str) -> None:
         kind.check_nodes(kind.limits.nodes + 1)
 
 
-def test_kind_without_behaviour_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minimal_kind_of_lab_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_on: NodeEnvironment) -> Nodes:
         raise NotImplementedError
 

@@ -189,7 +189,7 @@ def test_absence_with_a_delayed_event_is_unproven() -> None:
     assert outcome(STAYS, story) == "unproven: host-too-loaded"
 
 
-def test_removal_alone_has_no_time_of_its_own() -> None:
+def test_removal_without_a_write_shows_no_delay() -> None:
     story = Story()
     write(story, 5.3, 0.02, lambda body: body["spec"].update(unschedulable=True))
     story.cordon(40.0, on=False).remove(50.0, "nodes", "", NODE)

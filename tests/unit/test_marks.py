@@ -94,7 +94,7 @@ def test_unlisted_or_absent_node_is_refused() -> None:
     assert list(marks.harm_refusals(INVENTORY, NAME, other, NOW)) == ["the cluster has no such Node"]
 
 
-def test_valid_mark_of_anybody_is_agreement() -> None:
+def test_valid_mark_of_any_user_is_consent() -> None:
     nodes = {NAME: node(replace(VALID, owner="bob"))}
     assert list(marks.harm_refusals(INVENTORY, NAME, nodes, NOW)) == []
 

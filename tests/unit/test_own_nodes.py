@@ -87,7 +87,7 @@ def test_no_power_driver_resets(power: Power | None) -> None:
         machine(0, "", power=power).power("reset")
 
 
-def test_failing_power_driver_keeps_no_machine_that_answers_from_being_healed(hosts: Hosts) -> None:
+def test_failing_power_driver_does_not_block_heal(hosts: Hosts) -> None:
     failing = Power(OwnCommand({"argv": ["false"]}))
     with hosts.shell(hosts.node.known_host) as ssh:
         assert machine(0, "", ssh=ssh, power=failing).is_powered()
@@ -95,7 +95,7 @@ def test_failing_power_driver_keeps_no_machine_that_answers_from_being_healed(ho
         machine(0, "", ssh=ssh, power=failing).is_powered()
 
 
-def test_power_is_back_once_the_machine_answers(hosts: Hosts) -> None:
+def test_power_is_restored_once_the_machine_answers(hosts: Hosts) -> None:
     sudo = hosts.folder / "bin" / "sudo"
     sudo.rename(sudo.with_name("sudo.later"))
     hosts.program("sudo", "#!/bin/sh\nexit 1\n")
@@ -107,7 +107,7 @@ def test_power_is_back_once_the_machine_answers(hosts: Hosts) -> None:
         assert worker.answers_on_control()
 
 
-def test_power_is_not_back_while_its_driver_says_off(hosts: Hosts) -> None:
+def test_power_is_not_restored_while_driver_reports_off(hosts: Hosts) -> None:
     other = Power(OwnCommand({"argv": ["echo", "off"]}))
     with hosts.shell(hosts.node.known_host) as ssh, pytest.raises(MachineError, match="still off"):
         machine(0, "", ssh=ssh, power=other).power("on")
@@ -178,7 +178,7 @@ def test_api_is_at_all_endpoints_and_at_the_server_of_the_kubelet(
         ("server: https://balancer.example", r"a balancer at 127\.0\.0\.1"),
     ],
 )
-def test_unknown_or_local_server_of_the_kubelet_keeps_a_node_from_being_partitioned(
+def test_partition_needs_a_known_remote_api_server(
     hosts: Hosts, kubelet: Callable[..., ClusterMachine], kubeconfig: str, reason: str
 ) -> None:
     (hosts.folder / "kubeconfig").write_text(kubeconfig)
@@ -195,7 +195,7 @@ def test_node_of_an_api_server_is_not_cut_off(hosts: Hosts, kubelet: Callable[..
     assert "runs an API server itself" in Partition(worker.name).available(worker)
 
 
-def test_timer_of_a_node_that_is_gone_blocks_no_other() -> None:
+def test_timer_of_an_absent_node_is_no_error() -> None:
     def gone(name: str) -> NoReturn:
         raise Problem(f"no node {name!r}", "cluster.yaml", "run this in a lab")
 
@@ -203,7 +203,7 @@ def test_timer_of_a_node_that_is_gone_blocks_no_other() -> None:
 
 
 @pytest.mark.parametrize("direction", ["node-to-api", "api-to-node"])
-def test_one_way_partition_of_a_node_with_two_families_mixes_none(direction: Direction) -> None:
+def test_one_way_partition_does_not_mix_address_families(direction: Direction) -> None:
     worker = FakeMachine(lambda _argv: "")
     worker.data_address, worker.control_plane_addresses = "10.0.0.7", SERVERS
     rules = list(Partition("node-1", direction).rules(cast(Shell, worker)))

@@ -21,7 +21,7 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.pattern import Json
 from nodeproof.safety import deadman
 from nodeproof.safety.deadman import Timer
-from tests.acceptance.stranger import SYSTEMCTL, SYSTEMD_RUN, UNITS
+from tests.acceptance.own_cluster import SYSTEMCTL, SYSTEMD_RUN, UNITS
 from tests.unit.ssh_server import Hosts
 from tests.unit.test_impact import member
 from tests.unit.test_marks import INVENTORY, NAME
@@ -166,7 +166,7 @@ def test_journal_of_the_switch_host_has_no_output_of_the_driver(
     assert journal.read_text() == ""
 
 
-def test_driver_that_ignores_its_end_is_killed_and_run_again(
+def test_driver_that_ignores_sigterm_is_killed_and_retried(
     power_site: Site, hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_module, "TIMEOUT_S", {"on": 0.2})

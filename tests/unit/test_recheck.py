@@ -170,7 +170,7 @@ def test_unchanged_verdict_keeps_the_status(run: Path) -> None:
     assert result(outcome.digest.run, "try-2")["statusDetails"] == details
 
 
-def test_scenario_that_failed_otherwise_still_fails(run: Path) -> None:
+def test_scenario_that_failed_for_another_reason_still_fails(run: Path) -> None:
     scenario = thaw(run)
     rows = [{**row, "verdict": "deviates", "code": None} for row in scenario.rows]
     alter(scenario.folder / JUDGMENTS, verdicts=rows)

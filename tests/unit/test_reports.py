@@ -533,7 +533,9 @@ def test_last_lines_have_counts_retries_times_and_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verdicts", [(LATE, LATE), (LONG_GAP, LONG_GAP), (LATE, LONG_GAP)])
-def test_last_lines_are_whole_for_two_wrong_claims(tmp_path: Path, verdicts: tuple[Verdict, Verdict]) -> None:
+def test_last_lines_are_complete_for_two_failing_claims(
+    tmp_path: Path, verdicts: tuple[Verdict, Verdict]
+) -> None:
     skipped = [unproven("lab-lacks", f"{number} {LONG}") for number in range(100)]
     wrong, others = JUDGED[:2], JUDGED[2:102]
     rows = [*((f"{A}_{claim}", claim, verdict) for claim, verdict in zip(wrong, verdicts, strict=True))]

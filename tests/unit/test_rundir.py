@@ -152,7 +152,7 @@ def test_run_whose_clock_was_set_back_has_duration_zero() -> None:
 
 
 @pytest.mark.parametrize(("scenarios", "expected"), [(("a", "b"), "conforms"), (("a", "a"), "unproven")])
-def test_skip_hides_only_what_conforms_in_its_own_scenario(scenarios: tuple[str, str], expected: str) -> None:
+def test_skip_hides_only_verdicts_of_its_own_scenario(scenarios: tuple[str, str], expected: str) -> None:
     pairs = zip(scenarios, (SCALED, CONFORMS), strict=True)
     rows = [row("a.b", verdict, scenario) for scenario, verdict in pairs]
     assert worst_by_claim(rows)["a.b"]["verdict"] == expected

@@ -147,7 +147,7 @@ def _handlers_as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signal_waits_until_the_end(number: signal.Signals) -> None:
+def test_signal_interrupts_only_after_the_block(number: signal.Signals) -> None:
     noticed, finished = [], []
     signal.signal(number, interrupt_once(lambda: None))
     with pytest.raises(KeyboardInterrupt), uninterrupted(lambda: noticed.append(number)):

@@ -192,7 +192,7 @@ SINCE, CHANGE = moments.fault_step("cut", "injected"), moments.fault_step("cut",
 HELD_S = 5.0
 
 
-def test_events_that_a_slow_host_used_up_prove_nothing() -> None:
+def test_too_few_remaining_events_are_too_loaded() -> None:
     history, missing = partition().history(), moments.created("nodes", "absent")
     check_still_to_come(history, [UNKNOWN, missing], 1)
     with pytest.raises(HostTooLoaded, match="1 of 2 events are still to come, 2 are needed"):
@@ -251,7 +251,9 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     [([(A_RESTART, 3)], "watch again: /pods"), ([(ANYTHING, 5), (A_RESTART, 4)], ""), ([(ANYTHING, 0)], "")],
     ids=["watched before a restart", "left before a restart", "no restart"],
 )
-def test_watcher_at_a_restart_must_watch_again(scenarios: Sequence[tuple[Needs, int]], message: str) -> None:
+def test_each_watcher_must_watch_again_after_a_restart(
+    scenarios: Sequence[tuple[Needs, int]], message: str
+) -> None:
     api = CountedApi()
     settling = providers.Settling(lab_of(api))
     for required, watches in scenarios:
@@ -350,7 +352,7 @@ def test_discarding_a_lab_does_not_block_starting_one(labs: Labs, retries: Retri
     may_end.set()
 
 
-def test_attached_cluster_may_be_away_for_a_while(tmp_path: Path) -> None:
+def test_attached_cluster_may_be_unreachable_for_a_while(tmp_path: Path) -> None:
     errors: list[Exception] = [MachineError("no answer"), Problem("a component died", "p-1", "see its log")]
 
     def clean(_needs: Needs) -> None:
@@ -538,7 +540,7 @@ def why_not_on_own_cluster(
         ("faulted=1, components=('etcd',)", "...", "etcd"),
     ],
 )
-def test_own_cluster_lacks_all_that_its_owner_does_not_allow(
+def test_own_cluster_lacks_what_its_owner_does_not_allow(
     request: pytest.FixtureRequest, tmp_path: Path, needed: str, body: str, used: str
 ) -> None:
     reason = f"it uses {used}, which is not allowed on somebody's own cluster"

@@ -166,7 +166,7 @@ def inject(story: Story, t: float, name: str, node: str, to_t: float | None = No
     return story
 
 
-def test_fault_of_a_quiet_cluster() -> None:
+def test_first_fault_meets_a_quiet_cluster() -> None:
     story = inject(inject(Story(), 5.0, "kubelet-settings", NODE), 10.0, "partition", NODE)
     assert coverage([Step("partition", 0)], story.history()) == {("partition", "quiet")}
 
@@ -402,7 +402,7 @@ def test_taint_that_a_ready_node_keeps_deviates() -> None:
     assert_verdict(run(invariants.taints_follow_ready(), story.fence(60.0)), "deviates", "Ready=True")
 
 
-def test_stopped_controller_manager_owes_no_taints() -> None:
+def test_stopped_controller_manager_need_not_taint() -> None:
     story = inject(Story(), 29.0, "power-off", MANAGER, 31.0).condition(30.0, "Unknown").fence(60.0)
     assert_verdict(run(invariants.taints_follow_ready(), story), "unproven: no-anchor")
 
@@ -436,7 +436,7 @@ def test_restarted_controller_manager_measures_the_toleration_again(evicted_t: f
     assert_verdict(run(invariants.evicted_in_time(), story.evict(evicted_t).fence(60.0)), label)
 
 
-def test_taint_that_goes_before_the_toleration_is_over_is_no_occasion() -> None:
+def test_taint_removed_before_toleration_ends_is_no_occasion() -> None:
     story = tolerant(6.0).taint(30.0).untaint(35.0)
     assert_verdict(run(invariants.evicted_in_time(), story.fence(60.0)), "unproven: no-anchor")
 
@@ -506,18 +506,18 @@ def test_endpoint_of_a_pod_that_recovers_is_ready(ready_t: float, label: str) ->
     assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(80.0)), label)
 
 
-def test_endpoint_that_goes_with_its_pod_is_not_ready() -> None:
+def test_endpoint_removed_with_its_pod_is_not_ready() -> None:
     story = with_service().remove(30.0, "pods", NAMESPACE, "a")
     story.remove(30.1, "endpointslices", NAMESPACE, "slice")
     assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "2 occasions")
 
 
-def test_change_that_does_not_last_is_no_occasion() -> None:
+def test_short_change_is_no_occasion() -> None:
     story = member(member(with_service(), 9.0, "a", "False"), 12.0, "a")
     assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: no-anchor")
 
 
-def test_stopped_controller_manager_owes_no_endpoints() -> None:
+def test_stopped_controller_manager_need_not_update_endpoints() -> None:
     story = inject(member(with_service(), 30.0, "a", "False"), 31.0, "power-off", MANAGER, 55.0)
     assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(60.0)), "conforms", "1 occasions")
 
@@ -605,7 +605,7 @@ def shrunk(
 
 
 @given(st.data(), st.integers(1, 30))
-def test_steps_that_cause_the_deviation_are_left(data: st.DataObject, count: int) -> None:
+def test_steps_that_cause_the_deviation_remain(data: st.DataObject, count: int) -> None:
     causes = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
     result = shrunk(count, judge_by(lambda present: causes <= present))
     assert numbers(result.steps) == causes

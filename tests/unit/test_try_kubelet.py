@@ -56,7 +56,7 @@ def trial(folder: Path, script: str) -> object:
         ("echo panic; echo 'goroutine 1 [running]:'; echo stack; exit 2", 2, "panic\n"),
     ],
 )
-def test_end_is_observed(script: str, status: int | None, output: str, tmp_path: Path) -> None:
+def test_exit_of_a_kubelet_is_observed(script: str, status: int | None, output: str, tmp_path: Path) -> None:
     assert trial(tmp_path, script) == {"status": status, "output": output}
 
 

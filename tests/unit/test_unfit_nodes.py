@@ -68,10 +68,10 @@ def test_nodes_of_which_all_leases_have_expired_are_unfit() -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [3600.0, 9.0, -9.0, -3600.0])
-def test_clock_of_a_node_makes_no_node_unfit(ahead_s: float) -> None:
+def test_wrong_node_clock_makes_no_node_unfit(ahead_s: float) -> None:
     assert unfit(1.0, 2.0, ahead_s={"node-1": ahead_s}) == {}
     assert unfit(1.0, 30.0, ahead_s={"node-2": ahead_s}).keys() == {"node-2"}
 
 
-def test_lease_does_not_expire_by_an_unknown_clock() -> None:
+def test_lease_without_known_clock_does_not_expire() -> None:
     assert unfit(1.0, 30.0, dated=False) == {}

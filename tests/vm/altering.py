@@ -15,137 +15,138 @@ from nodeproof.machines.machine import MachineError
 from nodeproof.model.needs import ATTACHER
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from tests.acceptance.altered import SLACK_S, Cluster, refused
+from tests.acceptance.altered import SLACK_S, Cluster, requests_denied
 from tests.waiting import eventually, pause, throughout
 
 COMMAND_TIMEOUT_S = 60.0
-BASE, ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
+KUBELET_CONFIG, KUBELET_ENVIRONMENT = "/etc/kubernetes/kubelet.json", "/etc/default/kubelet"
 KILL_WITNESSES = "for p in $(pgrep -f nodeproof/witness); do [ $p = $$ ] || kill -KILL $p; done"
 
 
-def sh(lab: LabHandle, script: str) -> None:
+def run_script(lab: LabHandle, script: str) -> None:
     """Run a script on the target node."""
     machine = lab.fleet.machine(lab.fleet.node_names()[0])
-    # The scenarios run in another process: the node may have booted since our last call.
+    # The scenarios run in another process, so the node may have booted since the last call.
     machine.close()
     process = machine.run(["sh", "-c", script], timeout_s=COMMAND_TIMEOUT_S)
     assert process.status == 0, process.stderr
 
 
-def refusal(resource: str, operation: str, group: str) -> Json:
+def admission_rule(resource: str, operation: str, group: str) -> Json:
     """Return the rule of an admission policy about an operation on a resource."""
     return {"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
 
 
 @contextmanager
-def kubelet_refused(
+def kubelet_denied(
     cluster: Cluster, resource: str, *, operation: str = "UPDATE", group: str = ""
 ) -> Iterator[None]:
-    """Deny the target's kubelet its usual writes."""
-    rule = refusal(resource, operation, group)
+    """Make the API server deny one kind of request of the target's kubelet."""
+    rule = admission_rule(resource, operation, group)
     own = {"name": "own", "expression": f"request.userInfo.username == 'system:node:{cluster.target}'"}
-    with refused(cluster, [rule], [own]):
+    with requests_denied(cluster, [rule], [own]):
         yield
 
 
-def refuse_until_over(cluster: Cluster, resource: str, *, operation: str = "UPDATE", group: str = "") -> None:
-    """Deny the target's kubelet its writes until the scenarios end."""
-    with kubelet_refused(cluster, resource, operation=operation, group=group):
-        cluster.over.wait()
+def deny_kubelet(cluster: Cluster, resource: str, *, operation: str = "UPDATE", group: str = "") -> None:
+    """Make the API server deny one kind of request of the target's kubelet until the scenarios end."""
+    with kubelet_denied(cluster, resource, operation=operation, group=group):
+        cluster.scenarios_ended.wait()
 
 
-def stop_until_over(cluster: Cluster) -> None:
-    """Stop the target's kubelet and its containers; the kubelet starts when the scenarios end."""
-    sh(cluster.lab, f"systemctl stop kubelet && {KILL_WITNESSES}")
-    cluster.over.wait()
-    sh(cluster.lab, "systemctl start kubelet")
+def stop_kubelet_and_containers(cluster: Cluster) -> None:
+    """Stop the target's kubelet and kill its containers; start the kubelet when the scenarios end."""
+    run_script(cluster.lab, f"systemctl stop kubelet && {KILL_WITNESSES}")
+    cluster.scenarios_ended.wait()
+    run_script(cluster.lab, "systemctl start kubelet")
 
 
-def report_ready(cluster: Cluster, status: str) -> None:
-    """Write the target's condition Ready."""
+def patch_ready_condition(cluster: Cluster, status: str) -> None:
+    """Write a status into the target's condition Ready."""
     conditions = cluster.node()["status"]["conditions"]
     altered = [{**entry, "status": status} if entry["type"] == "Ready" else entry for entry in conditions]
     cluster.lab.cluster.api.patch(f"{node(cluster.target)}/status", {"status": {"conditions": altered}})
 
 
 @contextmanager
-def changed(cluster: Cluster, file: str, edit: str) -> Iterator[None]:
+def kubelet_restarted_with(cluster: Cluster, file: str, edit: str) -> Iterator[None]:
     """Change a file of the target with sed, and restart its kubelet."""
     lab, restart = cluster.lab, "systemctl restart kubelet"
-    sh(lab, f"cp -p {file} {file}.kept && sed -i '{edit}' {file} && {restart}")
+    run_script(lab, f"cp -p {file} {file}.kept && sed -i '{edit}' {file} && {restart}")
     try:
         assert eventually(lambda: kubelet_configz(lab.cluster.api, cluster.target), COMMAND_TIMEOUT_S)
         yield
     finally:
-        sh(lab, f"mv {file}.kept {file} && {restart}")
+        run_script(lab, f"mv {file}.kept {file} && {restart}")
         lab.wait_nodes_ready()
 
 
-# Shutdowns, and containers whose node is away
+# Shutdowns, and containers of lost nodes
 
 
-LATER_DROP_IN = "/etc/systemd/logind.conf.d/nodeproof.conf"
-NO_BUS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
-GATE = "GracefulNodeShutdownBasedOnPodPriority"
-LOCK = "systemd-inhibit --what=shutdown --mode=delay --who=operator"
+LOGIND_DROP_IN = "/etc/systemd/logind.conf.d/nodeproof.conf"
+INVALID_DBUS_ADDRESS = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent"
+PRIORITY_GATE = "GracefulNodeShutdownBasedOnPodPriority"
+DELAY_LOCK = "systemd-inhibit --what=shutdown --mode=delay --who=operator"
 
 
-def no_bus(cluster: Cluster) -> AbstractContextManager[None]:
-    return changed(cluster, ENVIRONMENT, f"$a{NO_BUS}")
+def kubelet_has_no_dbus(cluster: Cluster) -> AbstractContextManager[None]:
+    return kubelet_restarted_with(cluster, KUBELET_ENVIRONMENT, f"$a{INVALID_DBUS_ADDRESS}")
 
 
-def no_gate(cluster: Cluster) -> AbstractContextManager[None]:
-    return changed(cluster, BASE, f's/}}$/, "featureGates": {{"{GATE}": false}}}}/')
+def priority_shutdown_gate_is_off(cluster: Cluster) -> AbstractContextManager[None]:
+    edit = f's/}}$/, "featureGates": {{"{PRIORITY_GATE}": false}}}}/'
+    return kubelet_restarted_with(cluster, KUBELET_CONFIG, edit)
 
 
-def a_grace_period(cluster: Cluster) -> AbstractContextManager[None]:
-    return changed(cluster, BASE, 's/}$/, "shutdownGracePeriod": "20s"}/')
+def shutdown_grace_period_is_set(cluster: Cluster) -> AbstractContextManager[None]:
+    return kubelet_restarted_with(cluster, KUBELET_CONFIG, 's/}$/, "shutdownGracePeriod": "20s"}/')
 
 
 @contextmanager
-def no_later_drop_in(cluster: Cluster) -> Iterator[None]:
+def logind_drop_in_is_empty(cluster: Cluster) -> Iterator[None]:
     try:
-        with changed(cluster, LATER_DROP_IN, "d"):
+        with kubelet_restarted_with(cluster, LOGIND_DROP_IN, "d"):
             yield
     finally:
-        sh(cluster.lab, "systemctl kill --signal=HUP systemd-logind.service")
+        run_script(cluster.lab, "systemctl kill --signal=HUP systemd-logind.service")
 
 
 @contextmanager
-def a_foreign_lock(cluster: Cluster) -> Iterator[None]:
-    sh(cluster.lab, f"systemd-run --quiet --collect --unit=own-lock {LOCK} sleep 900")
+def foreign_delay_lock_is_held(cluster: Cluster) -> Iterator[None]:
+    run_script(cluster.lab, f"systemd-run --quiet --collect --unit=own-lock {DELAY_LOCK} sleep 900")
     yield
 
 
-def containers_end_and_nobody_clears_up(cluster: Cluster) -> None:
-    cluster.until_pod_leaves()
-    stop_until_over(cluster)
+def deletion_stops_kubelet_and_containers(cluster: Cluster) -> None:
+    cluster.until_pod_is_terminating()
+    stop_kubelet_and_containers(cluster)
 
 
-def somebody_says_not_ready(cluster: Cluster) -> None:
+def lost_node_is_reported_not_ready(cluster: Cluster) -> None:
     cluster.until(lambda: cluster.injected("power-off") or cluster.injected("shutdown"))
-    report_ready(cluster, "False")
+    patch_ready_condition(cluster, "False")
 
 
-def containers_end_at_once(cluster: Cluster) -> None:
+def containers_are_killed_during_shutdown(cluster: Cluster) -> None:
     cluster.until_injected("called-off-shutdown")
-    sh(cluster.lab, f"sleep 2; {KILL_WITNESSES}")
+    run_script(cluster.lab, f"sleep 2; {KILL_WITNESSES}")
 
 
-def containers_end_with_a_pod_that_is_deleted_by_force(cluster: Cluster) -> None:
-    """Their kubelet would restart them, but does not notice."""
+def force_deletion_stops_kubelet_and_containers(cluster: Cluster) -> None:
+    """Kill the containers of the deleted pod; the stopped kubelet does not restart them."""
     cluster.until_injected("partition")
     cluster.until(lambda: cluster.pod() is None)
-    stop_until_over(cluster)
+    stop_kubelet_and_containers(cluster)
 
 
-def a_kubelet_does_not_come_back(cluster: Cluster) -> None:
-    """Healing the shutdown starts it."""
+def restarted_kubelet_is_stopped(cluster: Cluster) -> None:
+    """Stop the kubelet after its restart; healing the shutdown starts it."""
     cluster.until_recorded(f'"restart the kubelet of {cluster.target}","step":"ended"')
-    sh(cluster.lab, "systemctl stop kubelet")
+    run_script(cluster.lab, "systemctl stop kubelet")
 
 
-def somebody_tells_what_became_of_a_pod(cluster: Cluster) -> None:
+def pod_phase_is_set_to_failed(cluster: Cluster) -> None:
     cluster.until_injected("shutdown")
     # An event within the slack may precede the anchor.
     pause(SLACK_S)
@@ -153,21 +154,21 @@ def somebody_tells_what_became_of_a_pod(cluster: Cluster) -> None:
     cluster.lab.cluster.api.patch(status, {"status": {"phase": "Failed"}})
 
 
-def a_node_in_shutdown_renews_nothing(cluster: Cluster) -> None:
+def lease_renewals_are_denied_during_shutdown(cluster: Cluster) -> None:
     cluster.until_injected("called-off-shutdown")
-    refuse_until_over(cluster, "leases", group="coordination.k8s.io")
+    deny_kubelet(cluster, "leases", group="coordination.k8s.io")
 
 
-# Disks that are plugged into machines
+# Volumes that are attached to machines
 
 
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 UNMOUNT_ALL = "at=$(findmnt -n -r -o TARGET | grep kubernetes.io~csi) && umount -l $at"
-FILE = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written)"
-LATE_S = 15.0
-"""Longer than an immediate detach, and shorter than a pod's return."""
-AFTERWARDS_S = 5.0
-"""Longer than the slack of machines."""
+WRITTEN_FILE = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written)"
+DETACH_DELAY_S = 15.0
+"""Longer than an immediate detach, and shorter than the start of the pod on the other node."""
+AFTER_DELETION_S = 5.0
+"""Longer than the slack on machines."""
 
 
 def attachments(cluster: Cluster) -> list[Json]:
@@ -176,9 +177,9 @@ def attachments(cluster: Cluster) -> list[Json]:
     return [attachment for attachment in objects if attachment["spec"]["attacher"] == DRIVER]
 
 
-def until_pods_leave(cluster: Cluster) -> None:
-    """Wait until the pods of controllers are being deleted."""
-    cluster.until(lambda: leaving(cluster))
+def until_pods_are_terminating(cluster: Cluster) -> None:
+    """Wait until a pod has its deletion timestamp."""
+    cluster.until(lambda: terminating_pods(cluster))
 
 
 def delete_attachments(cluster: Cluster) -> None:
@@ -186,98 +187,100 @@ def delete_attachments(cluster: Cluster) -> None:
         cluster.lab.cluster.api.delete(f"{ATTACHMENTS}/{attachment['metadata']['name']}")
 
 
-def somebody_wants_the_disks_back(cluster: Cluster) -> None:
-    until_pods_leave(cluster)
-    pause(AFTERWARDS_S)
+def attachments_of_terminating_pods_are_deleted(cluster: Cluster) -> None:
+    until_pods_are_terminating(cluster)
+    pause(AFTER_DELETION_S)
     delete_attachments(cluster)
 
 
-def somebody_plugs_a_disk_in_elsewhere(cluster: Cluster) -> None:
-    until_pods_leave(cluster)
+def disks_are_attached_to_another_machine(cluster: Cluster) -> None:
+    until_pods_are_terminating(cluster)
     other = cluster.lab.fleet.node_names()[1]
-    beside = cluster.lab.fleet.machine(ATTACHER)
+    attacher = cluster.lab.fleet.machine(ATTACHER)
     for attachment in attachments(cluster):
         argv = ["sh", DISKS, "attach", handle(attachment["spec"]["source"]["persistentVolumeName"]), other]
-        process = beside.run(argv, timeout_s=COMMAND_TIMEOUT_S)
+        process = attacher.run(argv, timeout_s=COMMAND_TIMEOUT_S)
         assert process.status == 0, process.stderr
 
 
-def nobody_may_detach(cluster: Cluster) -> None:
-    rule = refusal("volumeattachments", "DELETE", "storage.k8s.io")
-    # They are removed as soon as there is a taint.
+def volume_detach_is_denied(cluster: Cluster) -> None:
+    rule = admission_rule("volumeattachments", "DELETE", "storage.k8s.io")
+    # The controller deletes attachments as soon as there is a taint.
     cluster.until(lambda: attachments(cluster))
-    with refused(cluster, [rule]):
+    with requests_denied(cluster, [rule]):
         cluster.until_injected("taint")
-        cluster.until(lambda: not leaving(cluster))
-        pause(LATE_S)
+        cluster.until(lambda: not terminating_pods(cluster))
+        pause(DETACH_DELAY_S)
 
 
-def leaving(cluster: Cluster) -> list[Json]:
+def terminating_pods(cluster: Cluster) -> list[Json]:
+    """Return the pods that have a deletion timestamp."""
     items = cluster.lab.cluster.api.get(pods(NAMESPACE))["items"]
     return [pod for pod in items if "deletionTimestamp" in pod["metadata"]]
 
 
-def disks_go_before_pods(cluster: Cluster) -> None:
+def attachments_are_deleted_before_pods(cluster: Cluster) -> None:
     cluster.until_injected("taint")
     delete_attachments(cluster)
 
 
-def no_other_machine_takes_pods(cluster: Cluster) -> None:
+def other_node_is_cordoned(cluster: Cluster) -> None:
     other = node(cluster.lab.fleet.node_names()[1])
-    until_pods_leave(cluster)
+    until_pods_are_terminating(cluster)
     cluster.lab.cluster.api.patch(other, {"spec": {"unschedulable": True}})
-    cluster.over.wait()
+    cluster.scenarios_ended.wait()
     cluster.lab.cluster.api.patch(other, {"spec": {"unschedulable": None}})
 
 
-def somebody_empties_the_disk(cluster: Cluster) -> None:
-    on_the_disk(cluster, ": >$file")
+def written_file_is_truncated(cluster: Cluster) -> None:
+    change_written_file(cluster, ": >$file")
 
 
-def somebody_writes_half_a_line(cluster: Cluster) -> None:
-    on_the_disk(cluster, "printf '9 nod' >>$file")
+def partial_line_is_appended(cluster: Cluster) -> None:
+    change_written_file(cluster, "printf '9 nod' >>$file")
 
 
-def on_the_disk(cluster: Cluster, do: str) -> None:
-    """Modify the written data as soon as the other machine has it."""
+def change_written_file(cluster: Cluster, command: str) -> None:
+    """Run a command on the pod's file as soon as its volume is mounted on the other machine."""
     cluster.until_injected("taint")
     other = cluster.lab.fleet.machine(cluster.lab.fleet.node_names()[1])
 
     def is_finished() -> bool:
-        return other.run(["sh", "-c", f"{FILE} && {do}"], timeout_s=COMMAND_TIMEOUT_S).status == 0
+        argv = ["sh", "-c", f"{WRITTEN_FILE} && {command}"]
+        return other.run(argv, timeout_s=COMMAND_TIMEOUT_S).status == 0
 
     cluster.until(is_finished)
 
 
-def what_is_out_of_service_stops(cluster: Cluster) -> None:
+def taint_stops_kubelet_and_containers(cluster: Cluster) -> None:
     cluster.until_injected("taint")
-    stop_until_over(cluster)
+    stop_kubelet_and_containers(cluster)
 
 
-def somebody_unmounts(cluster: Cluster) -> None:
+def volumes_are_unmounted_early(cluster: Cluster) -> None:
     cluster.until_injected("unit-up")
-    sh(cluster.lab, UNMOUNT_ALL)
+    run_script(cluster.lab, UNMOUNT_ALL)
 
 
-# Kubelets' reports of their machines, and kubelets that stop or lose their Node or time
+# Node status, and kubelets that stop, lose their Node or have another clock
 
 
-PLUGINS, BEFORE_THEM = (f"/etc/cni/net.d/{name}.conflist" for name in ("10-nodeproof", "05-other"))
-OTHER, NO_ADDRESS = "nodeproof-was-here", "198.51.100.1"
-ROOM = {"cpu": "7", "memory": "6Gi", "pods": "17"}
-UPDATES_S = 6.0
-"""Longer than a kubelet needs in `fast` to correct a foreign write, if it may."""
-SOCKET, NOBODYS = "/run/containerd/containerd.sock", "/run/nobodys.sock"
+CNI_CONFIG, EARLIER_CNI_CONFIG = (f"/etc/cni/net.d/{name}.conflist" for name in ("10-nodeproof", "05-other"))
+OTHER_TEXT, OTHER_ADDRESS = "nodeproof-was-here", "198.51.100.1"
+OTHER_CAPACITY = {"cpu": "7", "memory": "6Gi", "pods": "17"}
+STATUS_UPDATE_S = 6.0
+"""Longer than a kubelet needs in `fast` to overwrite a foreign status, if it may."""
+RUNTIME_SOCKET, MISSING_SOCKET = "/run/containerd/containerd.sock", "/run/unused.sock"
 
 
-def nobody_hears_of_the_runtime(cluster: Cluster) -> None:
+def node_status_is_denied_without_runtime(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
-    refuse_until_over(cluster, "nodes/status")
+    deny_kubelet(cluster, "nodes/status")
 
 
-def nobody_leaves_a_node_alone_that_has_no_kubelet(cluster: Cluster) -> None:
+def containers_and_mirror_pods_are_deleted(cluster: Cluster) -> None:
     cluster.until_injected("unit-down")
-    sh(cluster.lab, KILL_WITNESSES)
+    run_script(cluster.lab, KILL_WITNESSES)
     cluster.until_unreachable()
     # An event within the slack may precede the anchor.
     pause(SLACK_S)
@@ -287,86 +290,86 @@ def nobody_leaves_a_node_alone_that_has_no_kubelet(cluster: Cluster) -> None:
             api.delete(pod(NAMESPACE, bound_pod["metadata"]["name"]))
 
 
-def somebody_listens(cluster: Cluster) -> None:
-    sh(cluster.lab, f"ln -sf {SOCKET} {NOBODYS}")
-    cluster.over.wait()
-    sh(cluster.lab, f"rm {NOBODYS}")
+def missing_runtime_socket_is_created(cluster: Cluster) -> None:
+    run_script(cluster.lab, f"ln -sf {RUNTIME_SOCKET} {MISSING_SOCKET}")
+    cluster.scenarios_ended.wait()
+    run_script(cluster.lab, f"rm {MISSING_SOCKET}")
 
 
-def a_kubelet_ends_with_its_node(cluster: Cluster) -> None:
-    """Healing the deleted Node starts it again."""
+def node_deletion_stops_kubelet(cluster: Cluster) -> None:
+    """Stop the kubelet of a deleted Node; healing the deletion starts it."""
     cluster.until_injected("node-deleted")
-    sh(cluster.lab, "systemctl stop kubelet")
+    run_script(cluster.lab, "systemctl stop kubelet")
 
 
-def somebody_says_unknown_of_a_node(cluster: Cluster) -> None:
-    """As if only its Lease counted."""
+def ready_node_is_reported_unknown(cluster: Cluster) -> None:
+    """Report Ready as Unknown, as if only the Lease counted."""
     cluster.until_injected("kubelet-settings")
     cluster.until_ready()
     # An event within the slack may precede the anchor.
     pause(SLACK_S)
-    report_ready(cluster, "Unknown")
+    patch_ready_condition(cluster, "Unknown")
 
 
 def status_of_another_machine(status: Json) -> Json:
-    """Return a status that differs in all that a kubelet gathers, except what identifies the node.
+    """Return a status that differs in all that a kubelet reports, except what identifies the node.
 
-    That is its first address, and the machine id, without which nobody may harm it.
+    That is its first address and its machine ID, which the guard compares before a fault.
     """
-    gathered = dict.fromkeys(status["nodeInfo"], OTHER) | {"machineID": status["nodeInfo"]["machineID"]}
-    inside = [address for address in status["addresses"] if address["type"] == "InternalIP"]
-    others = {"InternalIP": NO_ADDRESS, "ExternalIP": NO_ADDRESS, "Hostname": OTHER}
+    node_info = dict.fromkeys(status["nodeInfo"], OTHER_TEXT) | {"machineID": status["nodeInfo"]["machineID"]}
+    internal = [address for address in status["addresses"] if address["type"] == "InternalIP"]
+    others = {"InternalIP": OTHER_ADDRESS, "ExternalIP": OTHER_ADDRESS, "Hostname": OTHER_TEXT}
     return {
-        "nodeInfo": gathered,
-        "addresses": inside + [{"type": type_, "address": others[type_]} for type_ in others],
-        "conditions": [{**condition, "message": OTHER} for condition in status["conditions"]],
-        "capacity": ROOM,
-        "allocatable": ROOM,
+        "nodeInfo": node_info,
+        "addresses": internal + [{"type": type_, "address": others[type_]} for type_ in others],
+        "conditions": [{**condition, "message": OTHER_TEXT} for condition in status["conditions"]],
+        "capacity": OTHER_CAPACITY,
+        "allocatable": OTHER_CAPACITY,
     }
 
 
 @contextmanager
-def another_pod_network(cluster: Cluster) -> Iterator[None]:
-    sh(cluster.lab, f"cp {PLUGINS} {BEFORE_THEM}")
+def second_cni_config_is_present(cluster: Cluster) -> Iterator[None]:
+    run_script(cluster.lab, f"cp {CNI_CONFIG} {EARLIER_CNI_CONFIG}")
     try:
         yield
     finally:
-        sh(cluster.lab, f"rm {BEFORE_THEM}")
+        run_script(cluster.lab, f"rm {EARLIER_CNI_CONFIG}")
 
 
-def no_node_status(cluster: Cluster) -> AbstractContextManager[None]:
-    return kubelet_refused(cluster, "nodes/status")
+def node_status_updates_are_denied(cluster: Cluster) -> AbstractContextManager[None]:
+    return kubelet_denied(cluster, "nodes/status")
 
 
 @contextmanager
-def another_machine_reported(cluster: Cluster) -> Iterator[None]:
-    """Report another machine in a Node whose kubelet may not correct it."""
+def node_reports_another_machine(cluster: Cluster) -> Iterator[None]:
+    """Write the status of another machine into the Node; its kubelet may not overwrite it."""
     path = f"{node(cluster.target)}/status"
 
     def is_reported() -> bool:
-        return bool(cluster.node()["status"]["nodeInfo"]["bootID"] == OTHER)
+        return bool(cluster.node()["status"]["nodeInfo"]["bootID"] == OTHER_TEXT)
 
     def stays_reported() -> bool:
         if not is_reported():
             status = status_of_another_machine(cluster.node()["status"])
             cluster.lab.cluster.api.patch(path, {"status": status})
-        return throughout(is_reported, UPDATES_S)
+        return throughout(is_reported, STATUS_UPDATE_S)
 
-    with kubelet_refused(cluster, "nodes/status"):
+    with kubelet_denied(cluster, "nodes/status"):
         assert eventually(stays_reported, COMMAND_TIMEOUT_S)
         yield
     assert eventually(lambda: not is_reported(), COMMAND_TIMEOUT_S)
 
 
-# Machines of another shape
+# Nodes that join: two NUMA nodes, cgroup v1
 
 
-OF_TWO_NUMA_NODES, OF_CGROUP_V1 = "of-two-numa-nodes", "of-cgroup-v1"
-KUBELET, REAL = "/usr/local/bin/kubelet", "/usr/local/lib/real"
-"""All of Kubernetes is one executable, which is by its name what it is: the real one keeps that."""
-DEAF = f"""
-mkdir -p {REAL}
-[ -e {REAL}/kubelet ] || mv {KUBELET} {REAL}
+NUMA_NODE, CGROUP_V1_NODE = "of-two-numa-nodes", "of-cgroup-v1"
+KUBELET, ORIGINALS = "/usr/local/bin/kubelet", "/usr/local/lib/real"
+"""All components are one executable that acts by its file name, so the original keeps its name."""
+IGNORES_SETTINGS = f"""
+mkdir -p {ORIGINALS}
+[ -e {ORIGINALS}/kubelet ] || mv {KUBELET} {ORIGINALS}
 cat >{KUBELET} <<'END'
 #!/bin/sh
 for flag; do
@@ -377,17 +380,20 @@ for flag; do
     esac
     set -- "$@" "$flag"
 done
-exec {REAL}/kubelet "$@"
+exec {ORIGINALS}/kubelet "$@"
 END
 chmod +x {KUBELET}
 """
-ALIGNS_UNASKED = f"""
-grep -q single-numa-node {BASE} || sed -i 's/}}$/, "topologyManagerPolicy": "single-numa-node"}}/' {BASE}
+ALIGNS_BY_DEFAULT = f"""
+config={KUBELET_CONFIG}
+grep -q single-numa-node $config || sed -i 's/}}$/, "topologyManagerPolicy": "single-numa-node"}}/' $config
 systemctl restart kubelet
 """
 
 
-def as_it_joins(cluster: Cluster, name: str, script: str) -> None:
+def run_on_joining_node(cluster: Cluster, name: str, script: str) -> None:
+    """Run a script on a node as soon as its machine answers."""
+
     def is_finished() -> bool:
         try:
             return _run(cluster.lab, name, script)
@@ -406,26 +412,26 @@ def _run(lab: LabHandle, name: str, script: str) -> bool:
         machine.close()
 
 
-def a_kubelet_hears_of_no_policy(cluster: Cluster) -> None:
-    as_it_joins(cluster, OF_TWO_NUMA_NODES, DEAF)
+def kubelet_ignores_topology_policy(cluster: Cluster) -> None:
+    run_on_joining_node(cluster, NUMA_NODE, IGNORES_SETTINGS)
 
 
-def a_kubelet_aligns_unasked(cluster: Cluster) -> None:
-    as_it_joins(cluster, OF_TWO_NUMA_NODES, ALIGNS_UNASKED)
+def kubelet_aligns_by_default(cluster: Cluster) -> None:
+    run_on_joining_node(cluster, NUMA_NODE, ALIGNS_BY_DEFAULT)
 
 
-def a_kubelet_takes_one_behaviour_for_another(cluster: Cluster) -> None:
-    as_it_joins(cluster, OF_CGROUP_V1, DEAF)
+def kubelet_ignores_limited_swap(cluster: Cluster) -> None:
+    run_on_joining_node(cluster, CGROUP_V1_NODE, IGNORES_SETTINGS)
 
 
 # Swap
 
 
-def swap_tolerated(cluster: Cluster) -> AbstractContextManager[None]:
-    return changed(cluster, BASE, 's/}$/, "failSwapOn": false}/')
+def fail_swap_on_is_false(cluster: Cluster) -> AbstractContextManager[None]:
+    return kubelet_restarted_with(cluster, KUBELET_CONFIG, 's/}$/, "failSwapOn": false}/')
 
 
-SWAP_FOR_ALL = """
+UNLIMITED_SWAP = """
 until [ -e /run/over ]; do
     for limit in $(find /sys/fs/cgroup/kubepods.slice -path '*cri-containerd*' -name memory.swap.max); do
         echo max >"$limit"
@@ -433,8 +439,8 @@ until [ -e /run/over ]; do
     sleep 0.2
 done & echo $!
 """
-# The node pages as much as before, so that the fault stays active: only another process does it.
-NOBODY_PAGES = """
+# Another process pages as much instead, so that the fault stays injected.
+NO_SWAP_FOR_PODS = """
 own=own-pages.service
 pages='dd if=/dev/urandom bs=64M count=1 | sleep infinity'
 systemd-run --quiet --unit=$own --property=MemoryMax=16M sh -c "$pages"
@@ -451,7 +457,7 @@ limit=/sys/fs/cgroup/kubepods.slice/memory.swap.max
     systemctl stop $own
 } & echo $!
 """
-SECRETS_MAY_SWAP = """
+SWAPPABLE_SECRETS = """
 until [ -e /run/over ]; do
     for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/*; do
         grep -F " $folder tmpfs" /proc/mounts | tail -n 1 | grep -q noswap && mount -t tmpfs none "$folder"
@@ -461,43 +467,44 @@ done & echo $!
 """
 
 
-def from_the_restart_on(cluster: Cluster, script: str) -> None:
+def run_after_kubelet_restart(cluster: Cluster, script: str) -> None:
+    """Run a script in the background from the kubelet's restart until the scenarios end."""
     cluster.until_recorded('"step":"kubelet-restarted"')
-    sh(cluster.lab, f"rm -f /run/over; ({script}) >/dev/null 2>&1")
-    cluster.over.wait()
-    sh(cluster.lab, "touch /run/over")
+    run_script(cluster.lab, f"rm -f /run/over; ({script}) >/dev/null 2>&1")
+    cluster.scenarios_ended.wait()
+    run_script(cluster.lab, "touch /run/over")
 
 
-def everybody_may_swap(cluster: Cluster) -> None:
-    from_the_restart_on(cluster, SWAP_FOR_ALL)
+def containers_get_unlimited_swap(cluster: Cluster) -> None:
+    run_after_kubelet_restart(cluster, UNLIMITED_SWAP)
 
 
-def everything_may_swap(cluster: Cluster) -> None:
-    from_the_restart_on(cluster, SWAP_FOR_ALL + SECRETS_MAY_SWAP)
+def containers_and_secrets_may_swap(cluster: Cluster) -> None:
+    run_after_kubelet_restart(cluster, UNLIMITED_SWAP + SWAPPABLE_SECRETS)
 
 
-def nobody_pages(cluster: Cluster) -> None:
-    from_the_restart_on(cluster, NOBODY_PAGES)
+def pods_get_no_swap(cluster: Cluster) -> None:
+    run_after_kubelet_restart(cluster, NO_SWAP_FOR_PODS)
 
 
-def a_node_that_pages_reports_nothing(cluster: Cluster) -> None:
+def node_status_is_denied_during_swap(cluster: Cluster) -> None:
     cluster.until_recorded('"fault":"swap"')
-    refuse_until_over(cluster, "nodes/status")
+    deny_kubelet(cluster, "nodes/status")
 
 
-def nobody_hears_of_its_pods(cluster: Cluster) -> None:
+def pod_status_updates_are_denied(cluster: Cluster) -> None:
     cluster.until_recorded('"what":"memory.swap.max"')
-    refuse_until_over(cluster, "pods/status")
+    deny_kubelet(cluster, "pods/status")
 
 
 # Capacity
 
 
-def nobody_hears_of_static_pods(cluster: Cluster) -> None:
-    refuse_until_over(cluster, "pods", operation="CREATE")
+def mirror_pod_creation_is_denied(cluster: Cluster) -> None:
+    deny_kubelet(cluster, "pods", operation="CREATE")
 
 
-def somebody_counts_foreign_work(cluster: Cluster) -> None:
+def pod_with_cpu_request_is_started(cluster: Cluster) -> None:
     cluster.until_injected("unit-up")
     spec = pod_spec({"nodeName": cluster.target})
     spec["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}

@@ -11,9 +11,9 @@ from nodeproof.artifacts.components import Components
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
-from tests.acceptance.altered import Alteration, Ended, run_scenarios
+from tests.acceptance.altered import Alteration, RunResult, run_scenarios
 
-Run = Callable[..., Ended]
+Run = Callable[..., RunResult]
 NODES = 2
 
 
@@ -37,11 +37,14 @@ def lab(shared_lab: LabHandle) -> LabHandle:
 
 @pytest.fixture
 def run(tmp_path: Path, record_property: Callable[[str, object], None]) -> Run:
-    """`run(lab, alteration, *arguments)`: scenarios on an altered cluster; the report has what fell."""
+    """`run(lab, alteration, *arguments)`: runs scenarios on an altered cluster.
 
-    def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> Ended:
-        ended = run_scenarios(lab, tmp_path / "run", alter, *arguments)
-        record_property("fell", sorted(ended.deviating()))
-        return ended
+    The JUnit property `fell` has the claims that deviate.
+    """
+
+    def run_on(lab: LabHandle, alter: Alteration, *arguments: str) -> RunResult:
+        result = run_scenarios(lab, tmp_path / "run", alter, *arguments)
+        record_property("fell", sorted(result.deviating()))
+        return result
 
     return run_on

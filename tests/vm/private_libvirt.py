@@ -1,4 +1,4 @@
-"""Shell commands beside a libvirtd of their own, which goes with the last of them.
+"""Shell commands with a private libvirtd, which ends with the last command.
 
 `python -m tests.vm.private_libvirt FOLDER`, as first process of namespaces of its own: runs what
 `FOLDER/commands.json` lists, in its order until one fails, and writes their outputs to `FOLDER/outputs.json`.

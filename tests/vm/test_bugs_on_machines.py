@@ -1,4 +1,4 @@
-"""Kubelets of virtual machines that have a bug: the claims that it names deviate, maybe among others."""
+"""Kubelets with a bug on virtual machines: the claims that the bug names deviate, maybe among others."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
 from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
-from tests.acceptance.altered import Cluster, check_fall, shipped, unaltered
-from tests.sensitivity.bugs import CHOOSES, Bug, load
+from tests.acceptance.altered import Cluster, check_deviations, shipped, unaltered
+from tests.sensitivity.bugs import BUG_VARIABLE, Bug, load
 from tests.sensitivity.build import build
-from tests.vm.altering import ENVIRONMENT, changed
+from tests.vm.altering import KUBELET_ENVIRONMENT, kubelet_restarted_with
 from tests.vm.conftest import NODES, Run
 
 BUGS = [pytest.param(bug, id=bug.name) for bug in load() if bug.machine]
@@ -36,7 +36,7 @@ def shared_lab() -> Iterator[LabHandle]:
 @pytest.mark.parametrize("bug", BUGS)
 def test_scenario_catches_a_kubelet_with_a_bug(lab: LabHandle, run: Run, tmp_path: Path, bug: Bug) -> None:
     selection = ("-k", bug.select) if bug.select else ()
-    with changed(Cluster(lab, tmp_path), ENVIRONMENT, f"$a{CHOOSES}={bug.name}"):
-        ended = run(lab, unaltered, shipped(bug.scenario), *selection)
+    with kubelet_restarted_with(Cluster(lab, tmp_path), KUBELET_ENVIRONMENT, f"$a{BUG_VARIABLE}={bug.name}"):
+        result = run(lab, unaltered, shipped(bug.scenario), *selection)
 
-    check_fall(ended, {*bug.falls})
+    check_deviations(result, {*bug.falls})

@@ -1,4 +1,4 @@
-"""Claims about machines: they conform on machines as they are, and fall on those that behave differently."""
+"""Claims about machines deviate if a machine or one of its components is altered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nodeproof.labs.client.handle import LabHandle
-from tests.acceptance.altered import Alteration, Cluster, check_fall, combined, shipped, unaltered
+from tests.acceptance.altered import Alteration, Cluster, check_deviations, combined, shipped, unaltered
 from tests.markers import falls
 from tests.vm import altering
 from tests.vm.conftest import Run
@@ -22,7 +22,7 @@ Altered = Callable[[Cluster], AbstractContextManager[None]]
 
 
 def rows(when: str) -> list[Any]:
-    """Return the alterations of this time, each with the arguments that choose scenarios, and what falls."""
+    """Return alterations of this time, each with its scenarios and the claims that deviate."""
     parameters = []
     for entry in FALLS[when]:
         alterations = [getattr(altering, name) for name in entry["alter"]]
@@ -33,14 +33,14 @@ def rows(when: str) -> list[Any]:
     return parameters
 
 
-@pytest.mark.parametrize(("alter", "scenario"), rows("meanwhile"))
+@pytest.mark.parametrize(("alter", "scenario"), rows("during-scenario"))
 def test_claims_deviate_if_a_component_behaves_differently(
     lab: LabHandle, run: Run, alter: Alteration, scenario: Arguments, claims: frozenset[str]
 ) -> None:
-    check_fall(run(lab, alter, *scenario), claims)
+    check_deviations(run(lab, alter, *scenario), claims)
 
 
-@pytest.mark.parametrize(("alter", "scenario"), rows("beforehand"))
+@pytest.mark.parametrize(("alter", "scenario"), rows("before-scenario"))
 def test_exactly_these_claims_deviate_on_an_altered_machine(
     lab: LabHandle,
     run: Run,
@@ -50,12 +50,12 @@ def test_exactly_these_claims_deviate_on_an_altered_machine(
     claims: frozenset[str],
 ) -> None:
     with alter(Cluster(lab, tmp_path)):
-        ended = run(lab, unaltered, *scenario)
-    assert ended.deviating() == claims
-    assert ended.status == 1
+        result = run(lab, unaltered, *scenario)
+    assert result.deviating() == claims
+    assert result.status == 1
 
 
-@pytest.mark.parametrize(("alter", "scenario"), rows("beforehand-among-others"))
+@pytest.mark.parametrize(("alter", "scenario"), rows("before-scenario-among-others"))
 def test_claims_deviate_among_others_on_an_altered_machine(
     lab: LabHandle,
     run: Run,
@@ -65,4 +65,4 @@ def test_claims_deviate_among_others_on_an_altered_machine(
     claims: frozenset[str],
 ) -> None:
     with alter(Cluster(lab, tmp_path)):
-        check_fall(run(lab, unaltered, *scenario), claims)
+        check_deviations(run(lab, unaltered, *scenario), claims)

@@ -1,4 +1,4 @@
-"""A cluster by kubeadm, used as its owner would: by admin.conf, ssh_config and an inventory alone."""
+"""A kubeadm cluster, used as its owner would: by admin.conf, ssh_config and an inventory alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from nodeproof.report import rundir
 from nodeproof.root import root_prefix
 from tests.acceptance.bmc import PASSWORD, PASSWORD_ENV, serving_power
 from tests.acceptance.command import nodeproof, steps, the_run
-from tests.acceptance.stranger import FUTURE
+from tests.acceptance.own_cluster import FUTURE
 from tests.acceptance.test_run_on_a_cluster import (
     CLAIMS,
     LOSS_CLAIMS,
@@ -46,7 +46,7 @@ from tests.acceptance.test_run_on_a_cluster import (
 Json = Any
 SERVE_TIMEOUT_S, RUN_TIMEOUT_S, WORKLOADS_TIMEOUT_S = 20.0, 900.0, 300.0
 JUDGED_BY_AUDIT = 15
-"""At least: by an audit without rights on nodes/proxy and without pods of its own."""
+"""The least number of claims judged by an audit without rights on nodes/proxy and without pods."""
 BMC_PORT, INSTALL_TIMEOUT_S = 6230, 30.0
 RELAY = """
 import socket, socketserver, sys
@@ -100,7 +100,7 @@ def objects(lab: LabHandle, path: str) -> dict[str, Json]:
     return {entry["metadata"]["name"]: entry for entry in lab.cluster.api.get(path)["items"]}
 
 
-def test_kubeadm_did_all_of_it(lab: LabHandle) -> None:
+def test_kubeadm_sets_up_the_whole_cluster(lab: LabHandle) -> None:
     control_plane = objects(lab, "/api/v1/nodes")[CONTROL_PLANE.name]
     assert {taint["key"] for taint in control_plane["spec"]["taints"]} == {TAINT}
     pods = objects(lab, "/api/v1/namespaces/kube-system/pods")
@@ -116,12 +116,12 @@ def test_kubeadm_did_all_of_it(lab: LabHandle) -> None:
     assert succeeds(machine, "grep", "-q", "^kind: KubeletConfiguration", "/var/lib/kubelet/config.yaml")
 
 
-def test_it_is_no_node_of_the_lab(lab: LabHandle) -> None:
+def test_control_plane_is_no_node_of_the_lab(lab: LabHandle) -> None:
     assert lab.fleet.node_names() == ["node-1", "node-2"]
     assert not lab.fleet.has(CONTROL_PLANE.name)
 
 
-def test_audit_judges_it(kubeconfig: Path, tmp_path: Path) -> None:
+def test_audit_judges_a_kubeadm_cluster(kubeconfig: Path, tmp_path: Path) -> None:
     process = nodeproof("audit", "--kubeconfig", str(kubeconfig), "--format", "json", cwd=tmp_path)
     assert process.status == 0, process
     content = json.loads(process.stdout)
@@ -131,7 +131,7 @@ def test_audit_judges_it(kubeconfig: Path, tmp_path: Path) -> None:
     assert settings["kube-controller-manager node-monitor-grace-period"] == "50s"
 
 
-def mark_for(lab: LabHandle, kubeconfig: Path, folder: Path, entries: Json) -> None:
+def mark_nodes(lab: LabHandle, kubeconfig: Path, folder: Path, entries: Json) -> None:
     """Write an inventory with these entries, as its owner would, and mark its nodes."""
     pki = lab.dir / "pki"
     content = {
@@ -149,7 +149,7 @@ def mark_for(lab: LabHandle, kubeconfig: Path, folder: Path, entries: Json) -> N
 
 
 def check_run(lab: LabHandle, folder: Path, scenario: str, claims: Collection[str]) -> None:
-    """Run a scenario that is not skipped, and check its verdicts and that nothing of it is left."""
+    """Run a scenario, and check its verdicts and that nothing of it is left."""
     (folder / "test_cluster.py").write_text(scenario)
     run = ("run", "--cluster", "cluster.yaml", "--no-site", "test_cluster.py", "-k", "stopped or pod")
     process = nodeproof(*run, cwd=folder, timeout_s=RUN_TIMEOUT_S)
@@ -166,13 +166,13 @@ def check_run(lab: LabHandle, folder: Path, scenario: str, claims: Collection[st
 
 def test_stopped_kubelet_is_judged_and_healed(lab: LabHandle, kubeconfig: Path, tmp_path: Path) -> None:
     nodes = {name: {"may": ["unit-down"]} for name in lab.fleet.node_names()}
-    mark_for(lab, kubeconfig, tmp_path, {"nodes": nodes})
+    mark_nodes(lab, kubeconfig, tmp_path, {"nodes": nodes})
     check_run(lab, tmp_path, SCENARIOS, CLAIMS)
 
 
 def test_partitions_are_judged_and_pods_run(lab: LabHandle, kubeconfig: Path, tmp_path: Path) -> None:
     nodes = {name: {"may": ["partition"]} for name in lab.fleet.node_names()}
-    mark_for(lab, kubeconfig, tmp_path, {"nodes": nodes, "pods": {"image": WITNESS_IMAGE}})
+    mark_nodes(lab, kubeconfig, tmp_path, {"nodes": nodes, "pods": {"image": WITNESS_IMAGE}})
     check_run(lab, tmp_path, PARTITION_SCENARIO, PARTITION_CLAIMS)
     assert POD_NAMESPACE not in objects(lab, "/api/v1/namespaces")
 
@@ -182,19 +182,19 @@ def test_power_cut_is_judged_and_healed(
 ) -> None:
     target, other = lab.fleet.node_names()
     monkeypatch.setenv(PASSWORD_ENV, PASSWORD)
-    with serving_power(lab.name, tmp_path) as driver, in_reach_of_guests(lab, tmp_path):
+    with serving_power(lab.name, tmp_path) as driver, bmc_relay(lab, tmp_path):
         entries = {
             "nodes": {target: {"may": ["power-off"], "power": "bmc"}, other: {"may": ["unit-down"]}},
             "power": {"bmc": {**driver, "switch": CONTROL_PLANE.name}},
         }
-        mark_for(lab, kubeconfig, tmp_path, entries)
+        mark_nodes(lab, kubeconfig, tmp_path, entries)
         before = lab.fleet.machine(target).boot_id()
         check_run(lab, tmp_path, POWER_SCENARIO, LOSS_CLAIMS)
     assert lab.fleet.machine(target).boot_id() != before
 
 
 @contextmanager
-def in_reach_of_guests(lab: LabHandle, folder: Path) -> Iterator[None]:
+def bmc_relay(lab: LabHandle, folder: Path) -> Iterator[None]:
     """Relay a port in the lab's network to the BMC, and give the switch host a client for it."""
     network = registry.client(lab.name).network()
     enter = [*root_prefix(), "nsenter", f"--net=/proc/{os.getpid()}/fd/{network}", "--"]

@@ -1,4 +1,4 @@
-"""A lab as somebody's own cluster: an inventory, and nodes that have timers and show flags as k3s does."""
+"""A lab as a user's own cluster: an inventory, and nodes that have timers and show flags as k3s does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ socket.send_fds(socket.socket(fileno=1), [bytes(1)], [connection.fileno()])
 
 @dataclass(frozen=True)
 class OwnCluster:
-    """A lab that is reached by the inventory and the SSH files of a folder, where commands run."""
+    """A lab reached by the inventory and the SSH files of a folder; commands run in this folder."""
 
     lab: LabHandle
     folder: Path
@@ -113,7 +113,7 @@ class OwnCluster:
             self.lab.cluster.api.patch(node(name), {"metadata": {"annotations": {ANNOTATION: None}}})
 
 
-_ARGUMENTS = "k3s.io/node-args"
+_K3S_ARGUMENTS = "k3s.io/node-args"
 _TIMEOUT_S = 10.0
 UNITS = "/run/test-units"
 # A process node has no systemd: its timers are sessions, each with a file that has its process id.
@@ -150,36 +150,38 @@ cd /run/node/bin && mv systemctl.node systemctl && rm -rf systemd-run /run/syste
 """
 
 
-_OLDER = """#!/bin/sh
+_OLD_SYSTEMD_RUN = """#!/bin/sh
 case $* in *--expand-environment*) echo "systemd-run: unrecognized option" >&2; exit 1 ;; esac
 exec /run/node/bin/systemd-run.new "$@"
 """
-_AGE = """
+_INSTALL_OLD = """
 cd /run/node/bin && mv systemd-run systemd-run.new || exit 1
 printf %s "$0" >systemd-run && chmod 755 systemd-run
 """
-_RENEW = "cd /run/node/bin && mv systemd-run.new systemd-run"
+_RESTORE_NEW = "cd /run/node/bin && mv systemd-run.new systemd-run"
 
 
 @contextmanager
 def older_systemd_on(lab: LabHandle, name: str) -> Iterator[None]:
     """Give a node the options of systemd 253 until the context ends."""
-    _run(lab, name, _AGE, _OLDER)
+    _run(lab, name, _INSTALL_OLD, _OLD_SYSTEMD_RUN)
     try:
         yield
     finally:
-        _run(lab, name, _RENEW)
+        _run(lab, name, _RESTORE_NEW)
 
 
 @contextmanager
-def owned_by_a_stranger(lab: LabHandle) -> Iterator[None]:
+def with_timers_and_flags(lab: LabHandle) -> Iterator[None]:
     """Give the nodes timers, and let a Node show the flags of its control plane, until the context ends."""
     names = lab.fleet.node_names()
     for name in names:
         _run(lab, name, _INSTALL, SYSTEMD_RUN, SYSTEMCTL)
     flags = {"kube-controller-manager": FAST.controller_manager, "kube-apiserver": FAST.api_server}
     arguments = [
-        f"--{component}-arg={flag}={value}" for component, of in flags.items() for flag, value in of.items()
+        f"--{component}-arg={flag}={value}"
+        for component, values in flags.items()
+        for flag, value in values.items()
     ]
     _annotate(lab, names[0], json.dumps(["server", *arguments]))
     try:
@@ -196,7 +198,7 @@ def timers_on(lab: LabHandle, name: str) -> list[str]:
 
 
 def _annotate(lab: LabHandle, name: str, value: str | None) -> None:
-    lab.cluster.api.patch(node(name), {"metadata": {"annotations": {_ARGUMENTS: value}}})
+    lab.cluster.api.patch(node(name), {"metadata": {"annotations": {_K3S_ARGUMENTS: value}}})
 
 
 def _run(lab: LabHandle, name: str, script: str, *arguments: str) -> str:
