@@ -179,7 +179,7 @@ def full_logs(lab: LabHandle) -> Iterator[None]:
     filler = lab.dir / "mem" / "logs" / "filler"
     fill = ["sh", "-c", f"cat /dev/zero >{filler}"]
     error = registry.client(lab.name).spawn_command(fill, COMMAND_TIMEOUT_S)["stderr"]
-    assert "No space state_of" in error
+    assert "No space left" in error
     yield
     registry.client(lab.name).spawn_command(["rm", str(filler)], COMMAND_TIMEOUT_S)
     assert lab.life.full_parts() == []
