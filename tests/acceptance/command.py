@@ -46,11 +46,11 @@ def start(*arguments: str, cwd: Path, log: Path) -> proc.Process:
 
 
 def check_refused(process: CompletedCommand, *words: str, status: int = 2) -> None:
-    """Assert that a command ended with a line that has these words, and without a traceback."""
+    """Assert that the last message of a command has these words, and that there is no traceback."""
     output = process.stderr + process.stdout
     assert process.status == status, process
-    lines = [line for line in output.splitlines() if "nodeproof:" in line]
-    assert any(all(word in line for word in words) for line in lines), process
+    messages = [line for line in output.splitlines() if "nodeproof:" in line]
+    assert messages and all(word in messages[-1] for word in words), process
     assert "Traceback" not in output
 
 

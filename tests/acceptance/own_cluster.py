@@ -80,8 +80,8 @@ class OwnCluster:
             address: (lab.dir / "pki" / f"{name}.hostkey").read_text()
             for name, address in self.addresses().items()
         }
-        known = "".join(f"{address} {key}" for address, key in keys.items())
-        (self.folder / "known_hosts").write_text(known)
+        known_hosts = "".join(f"{address} {key}" for address, key in keys.items())
+        (self.folder / "known_hosts").write_text(known_hosts)
 
     def nodeproof(
         self,

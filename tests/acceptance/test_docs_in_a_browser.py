@@ -42,5 +42,7 @@ def test_pages_of_the_docs_are_accessible_and_fit(site: Path, axe: Path, browser
     pages = sorted(site.rglob("*.html"))
     assert site / "docs" / "results" / "page.html" in pages
     script = axe.read_text()
-    outcomes = {str(page.relative_to(site)): violations(browser, page, script) for page in pages}
+    outcomes = {
+        str(page.relative_to(site)): violations(browser, page, script, min_passes=11) for page in pages
+    }
     assert {page: outcome for page, outcome in outcomes.items() if outcome} == {}

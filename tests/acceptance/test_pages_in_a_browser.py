@@ -54,4 +54,4 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["judged", "hostile", "empty", "without-facts", "matrix", "published"])
 def test_page_is_accessible_and_fits(axe: Path, pages: dict[str, Path], browser: Page, name: str) -> None:
-    assert violations(browser, pages[name], axe.read_text()) == []
+    assert violations(browser, pages[name], axe.read_text(), min_passes=21) == []

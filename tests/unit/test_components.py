@@ -632,8 +632,8 @@ def runs_of(folder: Path, claim: str, *verdicts: Verdict) -> list[Digest]:
     """Return runs of one claim on an old and a new version."""
     facts = [replace(FACTS, kubernetes_version=version) for version in (OLD, NEW)]
     rows = ([(SCENARIO, claim, verdict)] for verdict in verdicts)
-    told = (tell(folder / of.kubernetes_version, row, of) for of, row in zip(facts, rows, strict=True))
-    return [digest.read(run, CLAIMS) for run in told]
+    paths = (tell(folder / of.kubernetes_version, row, of) for of, row in zip(facts, rows, strict=True))
+    return [digest.read(path, CLAIMS) for path in paths]
 
 
 def section(runs: Sequence[Digest], title: str) -> str:

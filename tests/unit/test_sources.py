@@ -400,14 +400,14 @@ CLOUD_BEGUN, ASKED = cloud_call("Initialize", 20), cloud_call("InstanceExists", 
 def test_calls_are_read_in_order() -> None:
     """A restart of the driver before the recording does not matter."""
     calls, unsure = of_driver(BEGUN + call(written.STARTED, 14) + STAGED)
-    assert [(each.method, each.node, each.t) for each in calls] == [
+    assert [(call.method, call.node, call.t) for call in calls] == [
         (DRIVER_STARTED, NODE, 11),
         (DRIVER_STARTED, NODE, 15),
         ("NodeStageVolume", NODE, 21),
     ]
     assert unsure == []
     calls, unsure = of_cloud(CLOUD_BEGUN + ASKED)
-    assert [(each.method, each.node, each.t) for each in calls] == [
+    assert [(call.method, call.node, call.t) for call in calls] == [
         ("Initialize", NODE, 20),
         ("InstanceExists", NODE, 21),
     ]

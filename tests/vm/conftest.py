@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,22 @@ Run = Callable[..., RunResult]
 NODES = 2
 
 
-@pytest.fixture(scope="session")
-def shared_lab(components: Components) -> Iterator[LabHandle]:
-    """Start one lab of virtual machines in `fast`."""
+@contextmanager
+def running_lab(components: Components) -> Iterator[LabHandle]:
+    """Start a lab of virtual machines in `fast`, and tear it down when the context ends."""
     lab_request = starting.LabRequest(starting.new_name(), NODES, 1, "fast", False, LIBVIRT.name)
     lab = starting.up(lab_request, components, print)
     try:
         yield lab
     finally:
         lab.down()
+
+
+@pytest.fixture(scope="session")
+def shared_lab(components: Components) -> Iterator[LabHandle]:
+    """Start one lab for all tests."""
+    with running_lab(components) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from nodeproof.artifacts.components import obtain
-from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import LabHandle
-from nodeproof.labs.kinds import LIBVIRT
 from nodeproof.model.versions import DEFAULT_KUBERNETES_VERSION
 from tests.acceptance.altered import Cluster, check_deviations, shipped, unaltered
 from tests.sensitivity.bugs import BUG_VARIABLE, Bug, load
 from tests.sensitivity.build import build
 from tests.vm.altering import KUBELET_ENVIRONMENT, kubelet_restarted_with
-from tests.vm.conftest import NODES, Run
+from tests.vm.conftest import Run, running_lab
 
 BUGS = [pytest.param(bug, id=bug.name) for bug in load() if bug.machine]
 
@@ -25,12 +23,8 @@ BUGS = [pytest.param(bug, id=bug.name) for bug in load() if bug.machine]
 def shared_lab() -> Iterator[LabHandle]:
     """Start one lab whose components have all bugs, of which none is selected."""
     components = obtain(str(build(load(), print)), DEFAULT_KUBERNETES_VERSION, print)
-    request = starting.LabRequest(starting.new_name(), NODES, 1, "fast", False, LIBVIRT.name)
-    lab = starting.up(request, components, print)
-    try:
+    with running_lab(components) as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.mark.parametrize("bug", BUGS)

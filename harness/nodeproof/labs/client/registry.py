@@ -77,9 +77,10 @@ def default_lab(name: str | None) -> str:
     for chosen in (by_hand, names):
         if name is None and len(chosen) == 1:
             return chosen[0]
+    missing = "no lab is up" if name is None else f"no lab {name!r} is up"
     if not names:
-        raise Problem("no lab is up", str(RUNTIME_ROOT), "start one with `nodeproof up`")
-    message = f"{len(names)} labs are up" if name is None else f"no lab {name!r} is up"
+        raise Problem(missing, str(RUNTIME_ROOT), "start one with `nodeproof up`")
+    message = f"{len(names)} labs are up" if name is None else missing
     raise Problem(message, "--lab-name", f"choose one of: {', '.join(names)}")
 
 

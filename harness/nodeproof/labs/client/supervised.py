@@ -205,7 +205,7 @@ class SupervisedFleet(Fleet):
         own_host = API_ADDRESS if name in ("kube-apiserver", CONTROL_PLANE) else _LOOPBACK
         hosts = {name: plane.address if plane else own_host}
         if role in COMPONENTS and plane is None and self.planes:
-            hosts = {each.component(role): each.address for each in self.planes.values()}
+            hosts = {plane.component(role): plane.address for plane in self.planes.values()}
         served_at = {replica: (host, _PORTS[role]) for replica, host in hosts.items()}
         machine_type = PlaneMachine if name in self.planes else ServiceMachine
         bundle = self.folder / "pki" / "ca.crt"
