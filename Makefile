@@ -118,7 +118,8 @@ vm-alone:
 night: ## the tests that .ci/run leaves out; docs/testing.md has the reasons
 	@$(MAKE) --no-print-directory setup LAB=vagrant
 	@$(MAKE) --no-print-directory --keep-going night-histories night-process night-documented night-contract \
-	    night-alone night-soak vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios skew control-planes dist
+	    night-alone night-soak vagrant-lab night-vagrant night-vagrant-alone night-vm night-scenarios \
+	    skew night-skew night-upgrade night-storm control-planes dist
 
 night-histories:
 	@NODEPROOF_EXAMPLES=10000 $(PYTEST).xml tests/unit/test_random_histories.py
@@ -154,6 +155,17 @@ night-vm:
 night-scenarios:
 	@$(BIN)/nodeproof run --lab=libvirt --nodes=2 $(VM_SCENARIOS:%=--deselect=%)
 
+night-skew:
+	@$(MAKE) --no-print-directory skew LAB=libvirt ARGS=--nodes=2
+
+night-upgrade:
+	@$(BIN)/nodeproof run --kubernetes-version $(firstword $(OLDER_KUBELETS)) --upgrade-to $(DEFAULT_VERSION) \
+	    scenarios/upgrade
+
+# Another seed each night.
+night-storm:
+	@$(BIN)/nodeproof storm --minutes 60 --seed $$(date +%Y%m%d)
+
 box: ## the guest as a Vagrant box in .box, for the Vagrantfile
 	@infra/setup.sh vagrant
 	@$(BIN)/nodeproof box $(ARGS)
@@ -171,6 +183,7 @@ documented: setup ## the defaults at their real length (about 7 minutes)
 
 # One run for each version: a fault hits one node of its lab.
 OLDER_KUBELETS = $(shell sed -n 's/.*kubelet_version: \(v[0-9.]*\).*/\1/p' infra/topology/older-kubelets.yaml)
+DEFAULT_VERSION = $(shell sed -n 's/^DEFAULT_KUBERNETES_VERSION = "\(.*\)"/\1/p' harness/nodeproof/model/versions.py)
 skew: setup ## heartbeats, taints, evictions, shutdowns and swap with kubelets of each of the last three minors
 	@status=0; for version in $(OLDER_KUBELETS); do \
 	    $(BIN)/nodeproof run --lab=$(LAB) -n $(WORKERS) -m skew --node-versions $$version $(ARGS) || status=$$?; \
@@ -230,5 +243,5 @@ clean: ## remove the virtual environment, generated reports, wheel, sdist and th
 .PHONY: help setup run report fmt docs site pictures stubs lint unit test-go core test test-all contract acceptance alone rest-contract \
     rest-acceptance storm test-vm vm-scenarios vm-contract vm-alone \
     night night-histories night-process night-documented night-contract night-alone night-soak night-vagrant \
-    night-vagrant-alone night-vm night-scenarios box test-vagrant vagrant-lab documented skew control-planes older-components \
+    night-vagrant-alone night-vm night-scenarios night-skew night-upgrade night-storm box test-vagrant vagrant-lab documented skew control-planes older-components \
     soak sensitivity sensitivity-ten false-alarms versions bench soak-boots lock dist clean
