@@ -1,7 +1,9 @@
 """Pods and Lease of a Node that is deleted."""
 
+from collections.abc import Sequence
+
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import Node, Pod, preferring, workload
+from nodeproof.scenario.kubernetes import Node, Pod, preferring, unique, workload
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 SCHEDULING_S, EARLY_S, COLLECTION_S = 15.0, 20.0, 85.0
@@ -31,9 +33,14 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
         claim("heartbeat.lease-owner").expect_value(lease, owner)
         with lab.inject(faults.delete_node(early, lab.labels(early))):
             lab.wait_for(early_pod.removal.never_after(early_deletion, EARLY_S))
+        manual_node, ended_pods = run_ended_pods(lab)
+        lab.run(actions.kubectl("delete", "node", manual_node))
         with lab.inject(faults.delete_node(node, lab.labels(node))):
             expect_event_and_no_lease(claim, node)
             expect_removal(claim, pod)
+            for ended in ended_pods:
+                removed = claim("deletion-gc.pods-removed")
+                removed.expect(ended.removal, within=windows.quarantine(), after=manual_node.removed)
             cancelled = claim("deletion-gc.quarantine-cancel")
             cancelled.never(early_pod.removal, throughout=COLLECTION_S, after=early_deletion)
             creation = moments.created("pods", f"{pods.name}-0", pods.namespace)
@@ -45,6 +52,17 @@ def test_pods_and_lease_of_deleted_node_are_removed_after_quarantine(lab: Lab, c
             claim("deletion-gc.force-metric").expect_value(lab.observe(counter), 1)
     threshold = checks.default_of("terminated-pod-gc-threshold")
     claim("deletion-gc.terminated-threshold").expect_later(threshold)
+
+
+def run_ended_pods(lab: Lab) -> tuple[Node, Sequence[Pod]]:
+    """Give a Node without a kubelet two finished pods and a Terminating one, which no kubelet removes."""
+    node = Node(unique("by-hand"))
+    lab.run(actions.create_node(node))
+    succeeded, failed, terminating = pods = [lab.run(actions.bound_pod(to=node)) for _number in range(3)]
+    for pod, phase in ((succeeded, "Succeeded"), (failed, "Failed")):
+        lab.run(actions.send_request("PATCH", f"{pod.path}/status", {"status": {"phase": phase}}))
+    lab.run(actions.send_request("DELETE", terminating.path))
+    return node, pods
 
 
 def expect_event_and_no_lease(claim: Expectations, node: Node) -> None:

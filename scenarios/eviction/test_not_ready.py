@@ -21,6 +21,7 @@ def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expe
     with lab.record():
         lab.run(old.make)
         lab.wait_for(pod_meant_for(old, node).after(old.make.begun, PLACED_S))
+        expect_unlimited_tolerations(claim, old)
         with lab.inject(faults.patch_ready(node)) as fault:
             expect_taint(claim, node, other, windows.absence(a_pass_s))
             not_marked.never(pod_not_ready, throughout=a_pass_s, after=node.not_ready)
@@ -36,6 +37,15 @@ def test_not_ready_node_is_tainted_and_its_pods_stay_ready(lab: Lab, claim: Expe
         daemons.expect(pod_meant_for(new, node), within=PLACED_S, after=fault.healing_at)
 
     claim("taints.not-ready-noexecute").expect_none(node.taint(UNREACHABLE).added, **fault.span)
+
+
+def expect_unlimited_tolerations(claim: Expectations, daemons: Workload) -> None:
+    """Expect that the pods tolerate a failed node for ever; a time limit may be longer than the scenario."""
+    for key in (NOT_READY, UNREACHABLE):
+        unlimited = {"key": key, "effect": "NoExecute", "tolerationSeconds": {"$present": False}}
+        tolerant = daemons.pod_written(spec={"tolerations": [unlimited]})
+        kept = claim("daemonset.not-evicted-on-node-failure")
+        kept.expect(tolerant, within=PLACED_S, after=daemons.make.begun)
 
 
 def expect_taint(claim: Expectations, node: Node, other: Node, a_pass: windows.WindowSpec) -> None:

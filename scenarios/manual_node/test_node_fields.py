@@ -1,5 +1,6 @@
 """Nodes created by hand: the fields that they are given count, and nothing else."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes, windows
@@ -7,7 +8,8 @@ from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, NOT_READY, ZONE_LABEL,
 
 NODES, REGION_LABEL = "/api/v1/nodes", "topology.kubernetes.io/region"
 OLD_REGION, OLD_ZONE = (f"failure-domain.beta.kubernetes.io/{key}" for key in ("region", "zone"))
-CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+DEVICE = "nodeproof.dev/device"
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "1Gi", DEVICE: "1"}
 ALLOCATABLE = {**CAPACITY, "cpu": "1"}
 STATUS = {
     "capacity": CAPACITY,
@@ -19,9 +21,10 @@ ATTEMPT_S, BINDING_S = 5.0, 10.0
 MOST_OF_IT, THE_REST = {"cpu": "600m"}, {"cpu": "300m"}
 """Parts of the allocatable CPU: beside a pod with most of it there is room for the rest only."""
 MOST_OF_MEMORY = {"memory": "5Gi"}
+TOO_MUCH_STORAGE, TOO_MANY_DEVICES = {"ephemeral-storage": "2Gi"}, {DEVICE: "2"}
 
 
-@needs(nodes=2, duration_s="45")
+@needs(nodes=2, duration_s="55")
 def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expectations) -> None:
     """Of 4 CPUs, 1 is allocatable: each of two pods fits, but not both together."""
     node = Node(unique("by-hand"))
@@ -52,7 +55,7 @@ def test_scheduler_fills_manual_node_up_to_its_allocatable(lab: Lab, claim: Expe
 
 
 def expect_sum_of_all_containers(lab: Lab, claim: Expectations, node: Node, deleted: Pod) -> None:
-    """Expect that init containers, several containers, memory and Terminating pods count, too.
+    """Expect that other resources, init containers, sidecars, other containers and Terminating pods count.
 
     The Node has 100m of CPU left. No kubelet confirms the end of `deleted`, so it stays Terminating.
     """
@@ -61,11 +64,16 @@ def expect_sum_of_all_containers(lab: Lab, claim: Expectations, node: Node, dele
     lab.wait_for(deleted.deletion.after(deleted.created, 60))
     half = lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_MEMORY))
     fits.expect(half.bound, within=BINDING_S, after=half.created)
+    (sidecar,) = containers("60m")
+    sidecar |= {"name": "sidecar", "restartPolicy": "Always"}
     too_large = [
         lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_IT)),
         lab.run(actions.pending_pod(only_on=node, requests=MOST_OF_MEMORY)),
         lab.run(actions.pending_pod(only_on=node, containers=containers("60m", "60m"))),
         lab.run(actions.pending_pod(only_on=node, initContainers=containers("150m"))),
+        lab.run(actions.pending_pod(only_on=node, containers=containers("60m"), initContainers=[sidecar])),
+        lab.run(actions.pending_pod(only_on=node, requests=TOO_MUCH_STORAGE)),
+        lab.run(actions.pending_pod(only_on=node, requests=TOO_MANY_DEVICES, limits=TOO_MANY_DEVICES)),
     ]
     for pod in too_large:
         fits.expect(pod.unschedulable, within=ATTEMPT_S, after=pod.created)
@@ -73,6 +81,31 @@ def expect_sum_of_all_containers(lab: Lab, claim: Expectations, node: Node, dele
     fits.expect(small.bound, within=BINDING_S, after=small.created)
     for pod in too_large:
         fits.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
+    # No kubelet has to confirm a deletion by force.
+    lab.run(actions.send_request("DELETE", half.path, {"gracePeriodSeconds": 0}))
+    fits_now = too_large.pop(1)
+    fits.expect(fits_now.bound, within=BINDING_S, after=half.removal)
+    expect_pods_counted_again(lab, claim, node, too_large)
+
+
+def expect_pods_counted_again(lab: Lab, claim: Expectations, node: Node, too_large: Sequence[Pod]) -> None:
+    """Expect that a Node that is deleted and added again has no more room than before.
+
+    Its pods remain: the pod garbage collector first puts them into quarantine.
+    """
+    fits, ready = claim("scheduling.sum-of-requests"), {"type": "Ready", "status": "True", "reason": "Said"}
+    status = {"capacity": CAPACITY, "allocatable": ALLOCATABLE, "conditions": [ready]}
+    metadata = {"name": node, "labels": {HOSTNAME_LABEL: node}}
+    lab.run(actions.kubectl("delete", "node", node))
+    lab.run(actions.send_request("POST", NODES, {"metadata": metadata, "status": status}))
+    pod = lab.run(
+        actions.pending_pod(only_on=node, requests=MOST_OF_IT, tolerations=[{"operator": "Exists"}])
+    )
+    fits.expect(pod.unschedulable, within=ATTEMPT_S, after=pod.created)
+    # Any of them may be the first to take the room that the pods have.
+    added_again = moments.first_after(node.created, after=node.removed)
+    for waiting in (*too_large, pod):
+        fits.never(waiting.bound, throughout=lab.quiet_s, after=added_again)
 
 
 def containers(*cpu: str) -> list[dict[str, Any]]:

@@ -4,10 +4,14 @@ Attach/detach controller, external-attacher and the kubelets' volume managers ar
 files of a table, and kubelets mount folders.
 """
 
+from collections.abc import Sequence
+
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import ATTACHER, OUT_OF_SERVICE, Pod, using_pvc
+from nodeproof.scenario.kubernetes import ATTACHER, OUT_OF_SERVICE, Node, Pod, unique, using_pvc
+from nodeproof.scenario.types import Observation
 
 MANAGER, ATTACHMENTS = "kube-controller-manager", "volumeattachments"
+NODES, CSI_NODES = "/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes"
 SIX_MINUTES = windows.formula("period", "360", "360 - slack", "360 + 1 + slack")
 """ReconcilerMaxWaitForUnmountDuration and two loops of the reconciler, which runs every 100 ms
 (pkg/controller/volume/attachdetach/attach_detach_controller.go).
@@ -18,17 +22,22 @@ CONTAINER_START_S, AT_ONCE_S = 60.0, 5.0
 
 @needs(
     nodes=2, faulted=1, components=(ATTACHER,), features=("power", "volumes"), profile="documented",
-    duration_s="460",
+    duration_s="475",
 )  # fmt: skip
 def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expectations) -> None:
-    """Its pod was deleted by force; a pod on another node waits for the volume and gets it then."""
-    node, other, storage = lab.target, lab.others[0], faults.volumes()
-    (volume,) = storage.pvcs
+    """Its pod was deleted by force; a pod on another node waits for the volume and gets it then.
+
+    A healthy node keeps the volume of a deleted pod until it no longer uses it.
+    """
+    node, other, storage = lab.target, lab.others[0], faults.volumes(2)
+    volume, used_volume = storage.pvcs
     old, new = faults.attachment(volume, node), faults.attachment(volume, other)
     counter, creation = probes.forced_detaches("timeout"), moments.created(ATTACHMENTS, new)
     timeout = claim("non-graceful.force-detach-timeout")
 
     with lab.record(extra_resources=(ATTACHMENTS,)), lab.inject(storage):
+        healthy, deleted = hold_volume(lab, used_volume, other)
+        used, unuse = faults.attachment(used_volume, healthy), set_volumes_in_use(healthy, None)
         pod = start_pod(lab, node, volume)
         before = lab.observe(counter)
         with lab.inject(faults.power_off(node)) as fault:
@@ -39,6 +48,10 @@ def test_volume_of_dead_node_is_force_detached_after_6_min(lab: Lab, claim: Expe
             timeout.expect(creation, within=AT_ONCE_S, after=moments.detached(old))
             timeout.expect(waiting.running, within=CONTAINER_START_S, after=creation)
             timeout.expect_later(checks.grew(before, lab.observe(counter), 1, 1))
+            timeout.never(moments.detaching(used), throughout=LONGER, after=deleted.removal)
+            lab.run(unuse)
+            timeout.expect(moments.detaching(used), within=AT_ONCE_S, after=unuse.begun)
+            lab.wait_for(moments.detached(used).after(moments.detaching(used), AT_ONCE_S))
         lab.wait_until_ready(node, fault)
         delete = actions.send_request("DELETE", waiting.path)
         lab.run(delete)
@@ -71,6 +84,37 @@ def test_volume_stays_attached_if_force_detach_is_disabled(lab: Lab, claim: Expe
                 disable.expect_value(lab.observe(probes.forced_detaches("timeout")), {"$in": [None, 0]})
                 disable.expect_value(lab.observe(probes.forced_detaches("out-of-service")), 1)
         lab.wait_until_ready(node, fault)
+
+
+def hold_volume(lab: Lab, volume: str, machine: Node) -> tuple[Node, Pod]:
+    """Attach a volume to a healthy Node without a kubelet that uses it, and delete its pod by force.
+
+    A kubelet would unmount the volume. The driver attaches it to a machine that exists.
+    """
+    node = Node(unique("by-hand"))
+    pod = Pod("nodeproof", unique("deleted"), node)
+    metadata = {
+        "name": node,
+        "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+    }
+    spec = {"drivers": [{"name": faults.CSI_DRIVER, "nodeID": machine}]}
+    lab.run(actions.send_request("POST", CSI_NODES, {"metadata": {"name": node}, "spec": spec}))
+    lab.run(actions.send_request("POST", NODES, {"metadata": metadata}))
+    lab.run(actions.keep_alive(node))
+    # The controller must know the Node before its pod.
+    lab.wait_for(node.ready.after(node.created, AT_ONCE_S))
+    lab.run(set_volumes_in_use(node, [faults.unique_volume_name(volume)]))
+    lab.run(actions.create_pod(pod, **using_pvc(volume)))
+    attached = moments.attached(faults.attachment(volume, node))
+    lab.wait_for_required(attached, within_s=CONTAINER_START_S, after=pod.created)
+    lab.run(actions.send_request("DELETE", pod.path, {"gracePeriodSeconds": 0}))
+    lab.wait_for(pod.removal.after(attached, CONTAINER_START_S))
+    return node, pod
+
+
+def set_volumes_in_use(node: Node, volumes: Sequence[str] | None) -> actions.Action[Observation]:
+    """Report the volumes that a Node uses, as its kubelet would."""
+    return actions.send_request("PATCH", f"{NODES}/{node}/status", {"status": {"volumesInUse": volumes}})
 
 
 def start_pod(lab: Lab, node: str, volume: str) -> Pod:

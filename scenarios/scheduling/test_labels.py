@@ -48,6 +48,10 @@ def test_label_change_affects_only_pods_scheduled_later(lab: Lab, claim: Expecta
         selector.never(anywhere, throughout=quiet_s, after=greens.make.begun)
         for since in (reds.make.begun, change):
             selector.never(elsewhere, throughout=quiet_s, after=since)
+        # The pod has waited since no node had its label.
+        label_nodes(lab, {first: "green"})
+        on_green = greens.pod_written(spec={"nodeName": first})
+        selector.expect(on_green, within=PLACED, after=label_change(first, "green"))
 
 
 def label_nodes(lab: Lab, colours: Mapping[str, str]) -> None:

@@ -386,6 +386,14 @@ def attachment(pvc: str, node: str) -> str:
     return f"csi-{hashlib.sha256(f'{handle(pvc)}{DRIVER}{node}'.encode()).hexdigest()}"
 
 
+def unique_volume_name(pvc: str) -> str:
+    """Return the name of a PVC's volume in the status of a Node.
+
+    Source: GetUniqueVolumeName in pkg/volume/util/util.go.
+    """
+    return f"kubernetes.io/csi/{DRIVER}^{handle(pvc)}"
+
+
 def _of_kind(objects: Sequence[Json], kind: str) -> Iterator[Json]:
     return (item for item in objects if item["kind"] == kind)
 

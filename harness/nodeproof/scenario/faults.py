@@ -26,9 +26,10 @@ from nodeproof.faults.machine import Swap as swap
 from nodeproof.faults.partition import Outage
 from nodeproof.faults.partition import Partition as partition
 from nodeproof.faults.partition import PeerPartition as peer_partition
+from nodeproof.faults.providers import DRIVER as CSI_DRIVER
 from nodeproof.faults.providers import Cloud as cloud
 from nodeproof.faults.providers import Volumes as volumes
-from nodeproof.faults.providers import attachment
+from nodeproof.faults.providers import attachment, unique_volume_name
 from nodeproof.faults.settings import KubeletSettings, ReplaceFile, Settings
 from nodeproof.faults.settings import ReplaceFile as replace_file
 from nodeproof.faults.settings import Upgrade as upgrade
