@@ -1155,14 +1155,17 @@ def service(over: Workload, *, port: int = 80) -> Action[Observation]:
     return send_request("POST", f"/api/v1/namespaces/{over.namespace}/services", body)
 
 
-def disruption_budget(over: Workload, *, min_available: str = "100%") -> Action[Observation]:
-    """Create a PodDisruptionBudget over a workload's pods."""
+def disruption_budget(
+    over: Workload, *, min_available: str = "100%", always_allow_unready: bool = False
+) -> Action[Observation]:
+    """Create a PodDisruptionBudget over a workload's pods, perhaps with the policy AlwaysAllow."""
     selector = {"matchLabels": {LABEL: over.name}}
+    policy = {"unhealthyPodEvictionPolicy": "AlwaysAllow"} if always_allow_unready else {}
     body = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": over.name},
-        "spec": {"minAvailable": min_available, "selector": selector},
+        "spec": {"minAvailable": min_available, "selector": selector, **policy},
     }
     return send_request("POST", f"/apis/policy/v1/namespaces/{over.namespace}/poddisruptionbudgets", body)
 

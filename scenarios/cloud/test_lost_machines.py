@@ -11,6 +11,8 @@ from nodeproof.scenario.kubernetes import CLOUD, Node
 from nodeproof.scenario.sources import CloudCalls
 
 SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
+OWN_TAINT = ("example.com/kept", "PreferNoSchedule")
+"""A taint of a user, which the controller keeps when it adds or removes its own."""
 EXISTS_PASSES, HEALTHY_PASSES = 10, 5
 REQUESTS_S = 0.5
 """Time that two calls of the cloud and one write may add to a pass (s)."""
@@ -19,18 +21,22 @@ RECOVERY_S = 60.0
 
 @needs(nodes=3, faulted=2, components=(CLOUD,), features=("power",), duration_s="G + 14P + 20")
 def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, claim: Expectations) -> None:
-    """The cloud reports a healthy node gone, and a lost one existing until it reports it gone, too."""
+    """The cloud reports a healthy node gone; of a lost one, that it exists, then an error, and then gone."""
     off, lost = lab.targets
     labels: dict[str, Mapping[str, str]] = {node: lab.labels(node) for node in lab.targets}
     taint, deletion = off.taint(SHUT_DOWN, "NoSchedule"), lost.removed
     event = lost.event("DeletingNode")
-    off_missing = actions.set_cloud_answers({off: "gone"})
+    off_missing = actions.set_cloud_answers({off: "gone", lost: "fails"})
     both_missing = actions.set_cloud_answers({off: "gone", lost: "gone"})
     off_calls, lost_calls = CloudCalls(off), CloudCalls(lost, "InstanceExists")
     kept_claim, unhealthy_claim = claim("cloud.vm-exists-kept"), claim("cloud.only-unhealthy-checked")
     tainted, deleted = claim("cloud.shutdown-taint"), claim("cloud.node-deleted-when-vm-gone")
 
-    with lab.record(), lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)):
+    with (
+        lab.record(),
+        lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)),
+        lab.inject(faults.taint(off, *OWN_TAINT)) as own_taint,
+    ):
         period = lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
         period_s = duration_s(period)
         pass_s, few_passes_s = period_s + REQUESTS_S, HEALTHY_PASSES * period_s
@@ -43,6 +49,7 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
             expect_taint_of_not_ready_node(lab, claim, off, pass_s)
             lab.run(off_missing)
             unhealthy_claim.never(off.removed, throughout=few_passes_s, after=off_missing.ended)
+            kept_claim.never(deletion, throughout=few_passes_s, after=off_missing.ended)
             many_passes_s = EXISTS_PASSES * period_s
             kept_claim.never(deletion, throughout=many_passes_s, after=lost.unknown)
             # The node is lost, though its machine is not shut down.
@@ -63,6 +70,9 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
         unhealthy_claim.expect_later(off_calls.call.never_after(off_missing.ended, few_passes_s))
         restored = moments.first_after(lost.created, after=deletion)
         lab.wait_for(restored.after(deletion, RECOVERY_S))
+    tainted.expect_none(
+        off.taint(*OWN_TAINT).removed, after=own_taint.injected_at, until=own_taint.healing_at
+    )
 
 
 def expect_taint_of_not_ready_node(lab: Lab, claim: Expectations, node: Node, pass_s: float) -> None:

@@ -8,6 +8,7 @@ from nodeproof.scenario.sources import audit
 
 STATIC_POD_START_S, CONTAINER_START_S, DELETION_S = 60.0, 30.0, 10.0
 IGNORE, FORCE = "--ignore-daemonsets", "--force"
+BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/{}"
 
 
 @needs(nodes=3, faulted=1, duration_s="4P + 40")
@@ -26,7 +27,9 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
             is_there = lab.find(controller.running_on(node)) is not None
             # A restarted kubelet may first report that it is not ready, and its node is tainted for that.
             lab.check_in_time(is_there, otherwise=f"no pod of {controller.name} is there")
+        lab.run(actions.disruption_budget(deployment))
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
+        lab.run(actions.send_request("DELETE", BUDGETS.format(deployment.namespace, deployment.name)))
         lab.run(actions.kubectl("uncordon", node))
         kubelet_event = claim("cordon.kubelet-event")
         refused, allowed = (node.event(reason) for reason in ("NodeNotSchedulable", "NodeSchedulable"))
@@ -53,9 +56,22 @@ def expect_pods_stay_after_cordon(
     claim("cordon.kubelet-event").expect(event, within=windows.status_update(), after=unschedulable)
     lab.run(bound.make)
     bypass.expect(bound.running_on(node), within=CONTAINER_START_S, after=bound.make.begun)
+    expect_refused_drain(lab, claim, deployment)
     for start, absence_s in ((unschedulable, long_s), (all_run, lab.clear_s + long_s)):
         for deletion in (pod.deletion, daemons.deletion, deployment.deletion):
             keeps.never(deletion, throughout=absence_s, after=start)
+
+
+def expect_refused_drain(lab: Lab, claim: Expectations, deployment: Workload) -> None:
+    """Expect that a drain evicts no pod whose budget forbids it, and gives up after its timeout.
+
+    A dry run leaves the pod where it is even if its eviction is allowed. kubectl tries again after 5 s, which
+    the absences that follow include.
+    """
+    selected = f"--pod-selector={actions.LABEL}={deployment.name}"
+    drain = actions.kubectl("drain", lab.target, selected, "--timeout=1s", "--dry-run=server", may_fail=True)
+    refusal = {"status": 1, "stderr": {"$contains": "would violate the pod's disruption budget"}}
+    claim("cordon.drain-respects-budgets").expect_value(lab.run(drain), refusal)
 
 
 def expect_drain(

@@ -38,6 +38,7 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
     with lab.record(extra_resources=("endpointslices",)):
         daemon, *owned = (run_served(lab, controller) for controller in (daemons, deployment, stateful_set))
         lab.run(actions.disruption_budget(deployment))
+        lab.run(actions.disruption_budget(stateful_set, always_allow_unready=True))
         before = lab.observe(counter)
         with lab.inject(faults.partition(node)) as fault:
             lab.wait_until_lost(node, fault)
@@ -47,6 +48,7 @@ def test_pods_of_unreachable_node_are_evicted_unless_tolerant(lab: Lab, claim: E
             expect_unready_pods(
                 lab, claim, [pod, tolerant, daemon, *owned], [daemons, deployment, stateful_set]
             )
+            expect_allowed_drain(lab, claim, stateful_set)
             expect_eviction(lab, claim, [pod, *owned], fault)
             expect_replacement(lab, claim, deployment, stateful_set)
             expect_no_binding(lab, claim, pending)
@@ -123,6 +125,18 @@ def expect_unready_pods(
         marked.expect(left, within="P + 3", after=unknown)
 
 
+def expect_allowed_drain(lab: Lab, claim: Expectations, stateful_set: Workload) -> None:
+    """Expect that a drain (a dry run) may evict an unready pod of a budget with the policy AlwaysAllow.
+
+    The budget allows no disruption. A refused eviction takes kubectl longer than its timeout.
+    """
+    selected = f"--pod-selector={actions.LABEL}={stateful_set.name}"
+    options = (selected, "--timeout=1s", "--dry-run=server")
+    drain = lab.run(actions.kubectl("drain", lab.target, *options, may_fail=True))
+    evicted = {"status": 0, "stdout": {"$contains": f"{stateful_set.name}-0 (server dry run)"}}
+    claim("cordon.drain-evicts-unready").expect_value(drain, evicted)
+
+
 def expect_eviction(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:
     """Expect the same of all pods; the first one has no controller."""
     tolerated_s, tainted = lab.toleration_s, lab.target.taint(UNREACHABLE).added
@@ -179,11 +193,13 @@ def expect_no_deletion(
 
 
 def expect_direct_deletions(lab: Lab, claim: Expectations, pods: Sequence[Pod], fault: Injection) -> None:
-    """Expect one DELETE request for each pod, one of which has a budget, and none to the Eviction API."""
+    """Expect one DELETE request for each pod, two of which have budgets, and no component's eviction."""
     names = {"$in": [pod.name for pod in pods]}
     pod_pattern = {"resource": "pods", "name": names, "namespace": pods[0].namespace}
     deletions = audit(verb="delete", user={"$not": f"system:node:{lab.target}"}, **pod_pattern)
-    eviction_requests = audit(verb="create", subresource="eviction", **pod_pattern)
+    # Not of the user that drains.
+    component = {"$prefix": "system:"}
+    eviction_requests = audit(verb="create", subresource="eviction", user=component, **pod_pattern)
     lab.collect(deletions, eviction_requests)
     for requests, count in ((deletions, len(pods)), (eviction_requests, 0)):
         counted = checks.counted(requests.request, count, count, **fault.span)

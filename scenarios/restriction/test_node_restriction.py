@@ -13,6 +13,7 @@ NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 OTHER_LEASES = LEASES.replace("kube-node-lease", "default")
 PODS = "/api/v1/namespaces/nodeproof/pods"
+OTHER_SECRETS = "/api/v1/namespaces/default/secrets"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OK, CREATED, FORBIDDEN, CONFLICT = ({"status": status} for status in (200, 201, 403, 409))
 NOT_ALLOWED = {"status": {"$in": [403, 404]}}
@@ -142,6 +143,12 @@ def expect_access_to_own_pods(lab: Lab, claim: Expectations) -> None:
     uid = lab.observe(probes.node_field(node, "metadata.uid")).value
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", **named_object(other.name)}
 
+    read = claim("node-restriction.read-own-pods-only")
+    for pod, status in ((own, OK), (other, FORBIDDEN)):
+        read.expect_later(answer("GET", pod.path, None, status))
+    read.expect_later(answer("GET", PODS, None, FORBIDDEN))
+    for name, decision in ((node, ALLOWED), (another, DENIED)):
+        read.expect_later(answer("POST", REVIEWS, list_of_pods(on=name), decision))
     restricted = claim("node-restriction.own-pods-only")
     restricted.expect_later(answer("PATCH", f"{own.path}/status", POD_STATUS, OK))
     restricted.expect_later(answer("PATCH", f"{other.path}/status", POD_STATUS, FORBIDDEN))
@@ -154,27 +161,39 @@ def expect_access_to_own_pods(lab: Lab, claim: Expectations) -> None:
 
 
 def expect_access_to_own_secrets(lab: Lab, claim: Expectations) -> None:
-    """Expect that the kubelet reads Secrets, and gets tokens, of pods of its own Node only."""
+    """Expect that the kubelet reads Secrets and ConfigMaps, and gets tokens, of pods of its own Node only.
+
+    Another namespace has a Secret with the name of one that it may read.
+    """
     namespace, restricted = "/api/v1/namespaces/nodeproof", claim("node-restriction.own-secrets-only")
     tokens, own, other = f"{namespace}/serviceaccounts/default/token", lab.target, lab.others[0]
     pods: dict[str, Pod] = {}
 
     for node in (own, other):
-        secret = f"secret-{uuid.uuid4().hex[:8]}"
-        lab.run(actions.send_request("POST", f"{namespace}/secrets", named_object(secret)))
-        sources = [{"secret": {"name": secret}}, {"serviceAccountToken": {"path": "token"}}]
+        name = f"secret-{uuid.uuid4().hex[:8]}"
+        for kind in ("secrets", "configmaps"):
+            lab.run(actions.send_request("POST", f"{namespace}/{kind}", named_object(name)))
+        files = [{"secret": {"name": name}}, {"configMap": {"name": name}}]
+        sources = [*files, {"serviceAccountToken": {"path": "token"}}]
         volumes = [{"name": "own", "projected": {"sources": sources}}]
-        pods[secret] = lab.run(actions.pending_pod(only_on=node, volumes=volumes))
-    for secret, pod in pods.items():
-        # Its own kubelet has been given both then.
+        pods[name] = lab.run(actions.pending_pod(only_on=node, volumes=volumes))
+    for name, pod in pods.items():
+        # Its own kubelet has been given all of them then.
         lab.wait_for(pod.running.after(pod.created, 60.0))
         lab.check_in_time(lab.find(pod.running) is not None, otherwise=f"pod {pod.name} did not start")
         read, request = (OK, CREATED) if pod.node == own else (FORBIDDEN, NOT_ALLOWED)
-        restricted.expect_later(send(lab, "GET", f"{namespace}/secrets/{secret}", None, read))
+        for kind in ("secrets", "configmaps"):
+            restricted.expect_later(send(lab, "GET", f"{namespace}/{kind}/{name}", None, read))
+        if pod.node == own:
+            lab.run(actions.send_request("POST", OTHER_SECRETS, named_object(name)))
+            restricted.expect_later(send(lab, "GET", f"{OTHER_SECRETS}/{name}", None, FORBIDDEN))
         uid = lab.observe(probes.field_of(pod.path, "metadata.uid")).value
         bound = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}
         restricted.expect_later(send(lab, "POST", tokens, {"spec": {"boundObjectRef": bound}}, request))
     restricted.expect_later(send(lab, "POST", tokens, {"spec": {}}, FORBIDDEN))
+    # Of objects that no pod uses: if the kubelet might read them, the answer would be 404.
+    for path in (f"{namespace}/persistentvolumeclaims/unused", "/api/v1/persistentvolumes/unused"):
+        restricted.expect_later(send(lab, "GET", path, None, FORBIDDEN))
 
 
 def send(lab: Lab, method: Method, path: str, body: Any, answer: dict[str, Any]) -> Check:
@@ -221,3 +240,10 @@ def with_taints(taints: list[dict[str, str]] | None) -> dict[str, Any]:
 def watch_of(name: str) -> dict[str, Any]:
     """Return the review of a watch of the Node of a name, or of all Nodes if it is empty."""
     return {"spec": {"resourceAttributes": {"verb": "watch", "resource": "nodes", "name": name}}}
+
+
+def list_of_pods(*, on: str) -> dict[str, Any]:
+    """Return the review of a list of all pods of a Node."""
+    requirement = {"key": "spec.nodeName", "operator": "In", "values": [on]}
+    selector = {"requirements": [requirement]}
+    return {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods", "fieldSelector": selector}}}

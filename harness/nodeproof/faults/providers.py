@@ -19,8 +19,9 @@ from nodeproof.model.cluster import has_taint, is_ready
 from nodeproof.model.needs import ATTACHER, CLOUD
 from nodeproof.model.pattern import Json
 
-State = Literal["exists", "shut-down", "gone"]
-STATES: Sequence[State] = ("exists", "shut-down", "gone")
+State = Literal["exists", "shut-down", "gone", "fails"]
+"""The provider has no state `fails`: it answers with an error (infra/kubernetes/README.md)."""
+STATES: Sequence[State] = ("exists", "shut-down", "gone", "fails")
 STARTED = "Initialize"
 """The first call to the cloud, before any controller runs (infra/kubernetes/cloud/provider.go)."""
 _SHUT_DOWN = "node.cloudprovider.kubernetes.io/shutdown"
@@ -47,7 +48,8 @@ class Cloud(Fault):
     must be declared: `needs(components=(CLOUD,))`.
 
     Attributes:
-        answers: The state of each node's machine: `exists`, `shut-down` or `gone`; by default it exists.
+        answers: The state of each node's machine: `exists` (the default), `shut-down`, `gone`, or `fails` if
+            the cloud answers with an error.
         labels: The labels of each Node that it may delete: a running kubelet does not create its Node again.
         initialises_nodes: Whether it also initialises Nodes that wait for a cloud, and updates their
             addresses (`set_cloud_addresses`).
@@ -67,7 +69,7 @@ class Cloud(Fault):
 
     @property
     def affected_nodes(self) -> Sequence[str]:
-        """The nodes that the cloud reports as gone or shut down."""
+        """The nodes that the cloud does not report as existing."""
         return tuple(name for name, state in self.answers.items() if state != "exists")
 
     def available(self, machine: Shell) -> str:
