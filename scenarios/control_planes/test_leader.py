@@ -4,13 +4,14 @@ A candidate tries to lead every Y to 2.2Y (JitterFactor of k8s.io/client-go/tool
 for the lease duration L from when it saw the last renewal.
 """
 
-from nodeproof.scenario import Expectations, Lab, faults, moments, needs, probes, windows
-from nodeproof.scenario.kubernetes import workload
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes, windows
+from nodeproof.scenario.kubernetes import unique, workload
 from nodeproof.scenario.sources import Log
 from nodeproof.scenario.types import Moment
 
 MANAGER, LEASES, NAMESPACE = "kube-controller-manager", "component-leases", "kube-system"
 PLANES = ("control-plane-1", "control-plane-2", "control-plane-3")
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{MANAGER}"
 STOPPED = "leaderelection lost"
 IDLE = windows.absence_including_anchor(3.0)
 
@@ -30,10 +31,13 @@ def test_another_replica_leads_after_the_leader_dies(lab: Lab, claim: Expectatio
 
 @needs(nodes=2, components=(MANAGER,), control_planes=3, duration_s="4L + 20")
 def test_leader_stays_while_a_candidate_dies_and_returns(lab: Lab, claim: Expectations) -> None:
+    """A client annotates the Lease before, so the leader's next renewal has an outdated version of it."""
     one_holder = claim("leader-election.one-holder")
+    edit = {"metadata": {"annotations": {"nodeproof.dev/edit": unique("edit")}}}
     with lab.record(extra_resources=[LEASES]):
         leader = str(lab.observe(probes.leader(MANAGER)).value)
         candidate = next(plane for plane in PLANES if plane != leader)
+        lab.run(actions.send_request("PATCH", LEASE, edit))
         with lab.inject(faults.power_off(candidate.replace("control-plane", MANAGER))) as fault:
             one_holder.never(other_holder(leader), throughout="2L", after=fault.injected_at)
         one_holder.never(other_holder(leader), throughout="2L", after=fault.healed_at)

@@ -7,29 +7,38 @@ from nodeproof.scenario.kubernetes import STATIC_PODS, Pod, Workload, mirror_pod
 from nodeproof.scenario.sources import audit
 
 STATIC_POD_START_S, CONTAINER_START_S, DELETION_S = 60.0, 30.0, 10.0
-IGNORE, FORCE = "--ignore-daemonsets", "--force"
-BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/{}"
+IGNORE, FORCE, DELETE_DATA = "--ignore-daemonsets", "--force", "--delete-emptydir-data"
+SCRATCH = {"name": "scratch", "emptyDir": {}}
+REFUSED_BY_BUDGET = "would violate the pod's disruption budget"
 
 
-@needs(nodes=3, faulted=1, duration_s="4P + 40")
+@needs(nodes=3, faulted=1, duration_s="4P + 50")
 def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: Expectations) -> None:
-    """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes."""
+    """The kubelet restarts first: after 25 events, a source is limited to one event in five minutes.
+
+    The budget allows the drain to evict one of the Deployment's two pods at a time. The pod of the
+    StatefulSet gets a successor of the same name, for which the drain must not wait.
+    """
     node, static = lab.target, mirror_pod(lab.target)
-    daemons, deployment = workload("DaemonSet"), workload("Deployment", **preferring(node))
+    daemons, deployment = workload("DaemonSet"), workload("Deployment", replicas=2, **preferring(node))
+    stateful = workload("StatefulSet", **preferring(node), volumes=[SCRATCH])
     with_static_pods = faults.kubelet_settings(node, staticPodPath=STATIC_PODS)
 
     with lab.record(), lab.inject(faults.static_pod(static)), lab.inject(with_static_pods) as restart:
         lab.wait_for(static.running.after(restart.requested_at, STATIC_POD_START_S))
         lab.check_in_time(lab.find(static.running) is not None, otherwise=f"pod {static.name} did not start")
         pod, other = (lab.run(actions.run_pod(on=name)) for name in (node, lab.others[0]))
-        for controller in (daemons, deployment):
+        lab.run(actions.disruption_budget(deployment, min_available="50%"))
+        for controller in (daemons, deployment, stateful):
             lab.start(controller, on=node, within_s=CONTAINER_START_S)
             is_there = lab.find(controller.running_on(node)) is not None
             # A restarted kubelet may first report that it is not ready, and its node is tainted for that.
             lab.check_in_time(is_there, otherwise=f"no pod of {controller.name} is there")
-        lab.run(actions.disruption_budget(deployment))
+        on_node = ("--all-namespaces", f"--field-selector=spec.nodeName={node}", "--no-headers")
+        pods = lab.run(actions.kubectl("get", "pods", *on_node)).value["stdout"]
+        are_both_there = pods.count(f"{deployment.name}-") == 2
+        lab.check_in_time(are_both_there, otherwise=f"one pod of {deployment.name} is on another node")
         expect_pods_stay_after_cordon(lab, claim, pod, daemons, deployment)
-        lab.run(actions.send_request("DELETE", BUDGETS.format(deployment.namespace, deployment.name)))
         lab.run(actions.kubectl("uncordon", node))
         kubelet_event = claim("cordon.kubelet-event")
         refused, allowed = (node.event(reason) for reason in ("NodeNotSchedulable", "NodeSchedulable"))
@@ -37,7 +46,7 @@ def test_cordon_keeps_all_pods_and_drain_keeps_daemonset_pods(lab: Lab, claim: E
         # Not again at each report of the status.
         once = checks.counted(refused, 1, 1, after=restart.requested_at, until=node.uncordoned)
         kubelet_event.expect_later(once)
-        expect_drain(lab, claim, pod, (static, other), daemons, deployment)
+        expect_drain(lab, claim, pod, (static, other), (daemons, deployment, stateful))
 
 
 def expect_pods_stay_after_cordon(
@@ -56,43 +65,49 @@ def expect_pods_stay_after_cordon(
     claim("cordon.kubelet-event").expect(event, within=windows.status_update(), after=unschedulable)
     lab.run(bound.make)
     bypass.expect(bound.running_on(node), within=CONTAINER_START_S, after=bound.make.begun)
-    expect_refused_drain(lab, claim, deployment)
     for start, absence_s in ((unschedulable, long_s), (all_run, lab.clear_s + long_s)):
         for deletion in (pod.deletion, daemons.deletion, deployment.deletion):
             keeps.never(deletion, throughout=absence_s, after=start)
 
 
-def expect_refused_drain(lab: Lab, claim: Expectations, deployment: Workload) -> None:
-    """Expect that a drain evicts no pod whose budget forbids it, and gives up after its timeout.
-
-    A dry run leaves the pod where it is even if its eviction is allowed. kubectl tries again after 5 s, which
-    the absences that follow include.
-    """
-    selected = f"--pod-selector={actions.LABEL}={deployment.name}"
-    drain = actions.kubectl("drain", lab.target, selected, "--timeout=1s", "--dry-run=server", may_fail=True)
-    refusal = {"status": 1, "stderr": {"$contains": "would violate the pod's disruption budget"}}
-    claim("cordon.drain-respects-budgets").expect_value(lab.run(drain), refusal)
-
-
 def expect_drain(
-    lab: Lab, claim: Expectations, pod: Pod, left: Sequence[Pod], daemons: Workload, deployment: Workload
+    lab: Lab,
+    claim: Expectations,
+    pod: Pod,
+    left: Sequence[Pod],
+    controllers: tuple[Workload, Workload, Workload],
 ) -> None:
-    """Expect a drain to need leave for pods of a DaemonSet and of no controller, and to evict all others.
+    """Expect a drain to need leave for pods of a DaemonSet, of no controller and with an emptyDir.
 
-    It leaves the pods `left`, cordons the node first, and ends when the others are gone.
+    It evicts all others, leaves the pods `left`, cordons the node first, and ends when the others are gone.
+    After a refusal by a budget it tries again. A dry run changes nothing.
     """
+    daemons, deployment, stateful = controllers
     leaves_daemons, evicts = claim("cordon.drain-leaves-daemonset"), claim("cordon.drain-evicts")
-    unforced, unignoring, drain = (
-        actions.kubectl("drain", lab.target, *flags, "--timeout=30s", may_fail=True)
-        for flags in ((IGNORE,), (FORCE,), (IGNORE, FORCE))
+    respects_budgets = claim("cordon.drain-respects-budgets")
+    dry, unforced, unignoring, drain = (
+        actions.kubectl("drain", lab.target, *flags, "--timeout=50s", may_fail=True)
+        for flags in (
+            (IGNORE, FORCE, DELETE_DATA, "--dry-run=server"),
+            (IGNORE,),
+            (FORCE,),
+            (IGNORE, FORCE, DELETE_DATA),
+        )
     )
     requests = {"resource": "pods", "name": pod.name, "namespace": pod.namespace}
     evictions = audit(verb="create", subresource="eviction", **requests)
     others = audit(verb="delete", user={"$not": f"system:node:{lab.target}"}, **requests)
+    replicas, administrator = {"$prefix": f"{deployment.name}-"}, {"$not": {"$prefix": "system:"}}
+    of_replicas = audit(
+        verb="delete", resource="pods", namespace=deployment.namespace, name=replicas, user=administrator
+    )
 
+    evicts.expect_value(lab.run(dry), {"status": 0})
     for expectation, refused, flag in ((evicts, unforced, FORCE), (leaves_daemons, unignoring, IGNORE)):
         refusal = {"status": 1, "stderr": {"$contains": flag}}
-        expectation.expect_value(lab.run(refused), refusal)
+        answer = lab.run(refused)
+        expectation.expect_value(answer, refusal)
+        evicts.expect_value(answer, {"stderr": {"$contains": DELETE_DATA}})
     cordoned = lab.observe(probes.node_field(lab.target, "spec.unschedulable"))
     evicts.expect_value(cordoned, True)
     ended = lab.run(drain)
@@ -100,16 +115,23 @@ def expect_drain(
     lab.check_in_time(is_in_time, otherwise="a pod did not end in time for drain")
     drained = checks.shows(ended, {"status": 0})
     evicts.expect_later(leaves_daemons.expect_later(drained))
+    tried_again = {"status": 0, "stderr": {"$contains": REFUSED_BY_BUDGET}}
+    respects_budgets.expect_value(ended, tried_again)
     evicts.expect_value(lab.run(actions.send_request("GET", pod.path)), {"status": 404})
     graceful = pod.became({"metadata": {"deletionGracePeriodSeconds": 1}})
     evicts.expect(graceful, within=DELETION_S, after=drain.begun)
     leaves_daemons.expect(deployment.deletion, within=DELETION_S, after=drain.begun)
+    evicts.expect(stateful.deletion, within=DELETION_S, after=drain.begun)
     # Nothing else deletes them, so the absence may begin before the drain.
     absence = windows.absence_including_anchor(lab.quiet_s)
     for kept in left:
         evicts.never(kept.deletion, throughout=absence, after=drain.begun)
     leaves_daemons.never(daemons.deletion, throughout=lab.quiet_s, after=drain.begun)
-    lab.collect(evictions, others)
-    for source, low, high in ((evictions, 1, 9), (others, 0, 0)):
+    lab.collect(evictions, others, of_replicas)
+    for expectation, source, low, high in (
+        (evicts, evictions, 1, 9),
+        (evicts, others, 0, 0),
+        (respects_budgets, of_replicas, 0, 0),
+    ):
         span = {"after": moments.recording_began(), "until": source.collected}
-        evicts.expect_later(checks.counted(source.request, low, high, **span))
+        expectation.expect_later(checks.counted(source.request, low, high, **span))

@@ -4,9 +4,9 @@ import uuid
 from typing import Any
 
 from nodeproof.scenario import Expectations, Lab, actions, moments, needs, probes
-from nodeproof.scenario.kubernetes import Node
+from nodeproof.scenario.kubernetes import Node, Pod, unique
 
-NODES = "/api/v1/nodes"
+NODES, NAMESPACE = "/api/v1/nodes", "nodeproof"
 SYSTEM = {
     "Architecture": "architecture",
     "Boot ID": "bootID",
@@ -36,6 +36,18 @@ STATUS = {
     "nodeInfo": {field: f"the-{field}".lower() for field in SYSTEM.values()},
 }
 """No two neighbouring values are equal, as a machine's often are."""
+COLUMNS = (
+    "worker   ",
+    "the-kubeletversion   192.0.2.1   198.51.100.1   the-osimage   the-kernelversion (the-architecture)   "
+    "the-containerruntimeversion",
+)
+"""The columns ROLES, and VERSION to CONTAINER-RUNTIME, of the Node that has STATUS."""
+ALLOCATED = ("1400m (28%)  500m (10%)", "420Mi (13%)  512Mi (16%)")
+"""The sums of requests and limits of CPU and memory, and their shares of what is allocatable.
+
+1100m is what the init container and the sidecar request together, which is more than the containers do.
+320Mi is what the container and the sidecar request together. The second pod requests 300m and 100Mi.
+"""
 SHOWN = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady", None: "Unknown"}
 """The STATUS column by the status of Ready; None is a Node without conditions."""
 
@@ -61,13 +73,48 @@ def test_kubectl_describe_matches_node_object(lab: Lab, claim: Expectations) -> 
         description = lab.observe(probes.described(lab.target))
         for heading, section in sections(status).items():
             describes.expect_value(description, {heading: section})
-        body = {"metadata": {"name": name}, "status": STATUS}
+        metadata = {"name": name, "labels": {"node-role.kubernetes.io/worker": ""}}
+        body = {"metadata": metadata, "status": STATUS}
         creation = lab.run(actions.send_request("POST", NODES, body))
         describes.expect_value(creation, {"status": 201})
+        row = lab.run(actions.kubectl("get", "node", name, "--output=wide", "--no-headers"))
+        for column in COLUMNS:
+            claim("info.wide-columns").expect_value(row, {"stdout": {"$contains": column}})
+        expect_pods_described(lab, claim, name)
         description = lab.observe(probes.described(name))
         for heading, section in sections(STATUS).items():
             describes.expect_value(description, {heading: section})
         expect_status_column(lab, claim)
+
+
+def expect_pods_described(lab: Lab, claim: Expectations, node: str) -> None:
+    """Expect the description of a Node to show its pods and their resources, without those that ended."""
+    compound, simple, finished = (Pod(NAMESPACE, unique("described"), node) for _ in range(3))
+    main = container("main", "250m", "256Mi", limits={"cpu": "500m", "memory": "512Mi"})
+    sidecar = container("sidecar", "100m", "64Mi", restartPolicy="Always")
+    init = [sidecar, container("init", "1", "16Mi")]
+    specs: dict[Pod, dict[str, Any]] = {
+        compound: {"initContainers": init, "containers": [main]},
+        simple: {"containers": [container("main", "300m", "100Mi")]},
+        finished: {"containers": [container("main", "2", "1Gi")]},
+    }
+    for pod, spec in specs.items():
+        lab.run(actions.create_pod(pod, **spec))
+    ended = {"status": {"phase": "Succeeded"}}
+    lab.run(actions.send_request("PATCH", f"{finished.path}/status", ended))
+
+    text, shows_pods = lab.run(actions.kubectl("describe", "node", node)), claim("info.describe-pods")
+    for shown in (compound.name, simple.name, "(2 in total)", *ALLOCATED):
+        shows_pods.expect_value(text, {"stdout": {"$contains": shown}})
+    shows_pods.expect_value(text, {"stdout": {"$not": {"$contains": finished.name}}})
+
+
+def container(
+    name: str, cpu: str, memory: str, limits: dict[str, str] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Return a container that requests CPU and memory."""
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": limits or {}}
+    return {"name": name, "image": "nodeproof.local/pause:1", "resources": resources, **fields}
 
 
 def expect_status_column(lab: Lab, claim: Expectations) -> None:

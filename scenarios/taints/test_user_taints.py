@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, windows
+from nodeproof.scenario import Expectations, Lab, actions, faults, moments, needs, probes, windows
 from nodeproof.scenario.kubernetes import HOSTNAME_LABEL, ZONE_LABEL, Node, Pod, tolerates, unique
 
 KEY, SECOND_KEY, EFFECT = "example.com/drained", "example.com/second", "NoExecute"
+DEDICATED, SHARED = "example.com/dedicated", "example.com/shared"
 VALUE = "nodeproof"
 EVICTION_S, SCHEDULING_S = 2, 15
 LONG_S, MEDIUM_S, SHORT_S, LATE_S = 20, 10, 5, 4
@@ -109,7 +110,7 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
     second, brief = node.taint(SECOND_KEY, EFFECT), other.taint(SECOND_KEY, EFFECT)
 
     with lab.record():
-        manual_node, bound_pods = taint_manual_node(lab)
+        manual_node, bound_pods = taint_manual_node(lab, claim)
         tolerations = [tolerates(KEY, LONG_S), tolerates(SECOND_KEY, SHORT_S)]
         pod = lab.run(actions.run_pod(on=node, tolerations=tolerations))
         tolerations = [tolerates(KEY), tolerates(SECOND_KEY, MEDIUM_S)]
@@ -129,7 +130,7 @@ def test_pod_leaves_when_its_shortest_toleration_is_over(lab: Lab, claim: Expect
         expect_evictions(claim, manual_node, bound_pods)
 
 
-def taint_manual_node(lab: Lab) -> tuple[Node, Mapping[Pod, int]]:
+def taint_manual_node(lab: Lab, claim: Expectations) -> tuple[Node, Mapping[Pod, int]]:
     """Give a Node without a kubelet two NoExecute taints in one update; return its pods with their times (s).
 
     A fault would add one taint after the other.
@@ -137,6 +138,7 @@ def taint_manual_node(lab: Lab) -> tuple[Node, Mapping[Pod, int]]:
     node = Node(unique("by-hand"))
     lab.run(actions.create_node(node, {HOSTNAME_LABEL: node, ZONE_LABEL: lab.nodes()[0].zone}))
     lab.run(actions.keep_alive(node))
+    expect_taints_by_kubectl(lab, claim, node)
     pods = {
         lab.run(actions.bound_pod(to=node, tolerations=tolerations)): time_s
         for tolerations, time_s in (
@@ -149,6 +151,33 @@ def taint_manual_node(lab: Lab) -> tuple[Node, Mapping[Pod, int]]:
     taints = [{"key": key, "effect": EFFECT} for key in (KEY, SECOND_KEY)]
     lab.run(actions.send_request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": taints}}))
     return node, pods
+
+
+def expect_taints_by_kubectl(lab: Lab, claim: Expectations, node: Node) -> None:
+    """Expect that kubectl changes the taint of one key and effect, and leaves all others."""
+    first, second = ({"key": DEDICATED, "value": value, "effect": "NoSchedule"} for value in ("one", "two"))
+    preferred = {"key": DEDICATED, "value": "three", "effect": "PreferNoSchedule"}
+    shared = {"key": SHARED, "value": "four", "effect": "NoSchedule"}
+    no_first, no_dedicated = {"$not": [first]}, {"$not": [{"key": DEDICATED}]}
+    add = (f"{DEDICATED}=three:PreferNoSchedule", f"{SHARED}=four:NoSchedule")
+    replace = f"{DEDICATED}=two:NoSchedule"
+    by_kubectl, succeeds = claim("taints.by-kubectl"), {"status": 0}
+    refused = {"status": 1, "stderr": {"$contains": "--overwrite is false"}}
+
+    steps: Sequence[tuple[Sequence[str], Any, Sequence[Any]]] = (
+        ((f"{DEDICATED}=one:NoSchedule",), succeeds, [[first]]),
+        (add, succeeds, [[first, preferred, shared]]),
+        ((replace,), refused, [[first, preferred, shared]]),
+        ((replace, "--overwrite"), succeeds, [[second, preferred, shared], no_first]),
+        ((f"{DEDICATED}:NoSchedule-",), succeeds, [[preferred, shared], {"$not": [second]}]),
+        ((f"{DEDICATED}-",), succeeds, [[shared], no_dedicated]),
+    )
+    for arguments, answer, patterns in steps:
+        command = actions.kubectl("taint", "node", node, *arguments, may_fail=True)
+        by_kubectl.expect_value(lab.run(command), answer)
+        taints = lab.observe(probes.node_field(node, "spec.taints"))
+        for pattern in patterns:
+            by_kubectl.expect_value(taints, pattern)
 
 
 def expect_evictions(claim: Expectations, node: Node, pods: Mapping[Pod, int]) -> None:
