@@ -18,6 +18,8 @@ GATHERED = (
     "kubeletVersion",
     "containerRuntimeVersion",
 )
+WRONG_SIZE = {"cpu": "977", "memory": "977Gi"}
+OTHER_SIZE = {name: {"$not": size} for name, size in WRONG_SIZE.items()}
 CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 """Those that the kubelet reports."""
 ABSENT = {"$present": False}
@@ -42,12 +44,15 @@ def expect_correction(lab: Lab, claim: Expectations, path: str) -> None:
     transition = moments.changed("nodes", node, "status.conditions[].lastTransitionTime")
     # No kubelet knows it, and none is left from a scenario that broke off.
     resource = f"nodeproof.dev/{unique('added')}"
-    with_resource = {**wrong, "status": {**wrong["status"], "capacity": {resource: "3"}}}
+    sizes = {"capacity": {resource: "3", **WRONG_SIZE}, "allocatable": WRONG_SIZE}
+    with_resource = {**wrong, "status": {**wrong["status"], **sizes}}
+    sizes_restored = node.became({"status": dict.fromkeys(("capacity", "allocatable"), OTHER_SIZE)})
 
     before = lab.observe(info)
     response = lab.run(actions.send_request("PATCH", f"{path}/status", with_resource))
     by_kubelet, times = claim("info.gathered-by-kubelet"), claim("conditions.times")
-    by_kubelet.expect(restored, within=windows.status_update(), after=altered)
+    for moment in (restored, sizes_restored):
+        by_kubelet.expect(moment, within=windows.status_update(), after=altered)
     later = node.became({"status": {"conditions": _conditions_later_than(response.value["body"])}})
     on_change = claim("heartbeat.status-on-change")
     times.expect_later(on_change.expect(later, within=windows.status_update(), after=altered))

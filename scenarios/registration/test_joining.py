@@ -16,12 +16,12 @@ TOLERATED = [{"key": "nodeproof.dev/new", "operator": "Exists"}]
 PODS, RENEWAL_S, RENEWALS = 2, 5, 3
 INITIAL_TAINT = {"spec": {"taints": [{"key": NOT_READY, "effect": "NoSchedule"}]}}
 REGISTERED, LEASED = NEW.created, moments.created("leases", NEW, "kube-node-lease")
-SCHEDULING_S, LEASE_S = 10.0, 30.0
+SCHEDULING_S, LEASE_S, UP_S = 10.0, 30.0, 60.0
 INITIAL_FIELD_S = 5.0
 """A field of one write is there at once or never: a shorter time would only test the host."""
 
 
-@needs(nodes=2, duration_s="12R + 30")
+@needs(nodes=2, duration_s="12R + 35")
 def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: Expectations) -> None:
     # The controller remembers the last heartbeat of an earlier Node with the same name.
     manual_node = Node(unique("by-hand"))
@@ -40,7 +40,7 @@ def test_kubelet_registers_node_with_its_settings_and_own_user(lab: Lab, claim: 
         lab.run(actions.create_node(manual_node, {HOSTNAME_LABEL: manual_node}))
         lab.run(kubelet_joins)
         # An emulated machine takes long to boot.
-        registration.expect(REGISTERED, within=60.0, after=moments.booted(NEW))
+        registration.expect(REGISTERED, within=UP_S, after=moments.booted(NEW))
         registration.expect_later(checks.default_of("registerNode"))
         expect_initial_node(claim)
         expect_waiting_pods_bound(claim, waiting)
@@ -135,7 +135,10 @@ def expect_preference(lab: Lab, claim: Expectations) -> None:
 
 
 def expect_max_pods(lab: Lab, claim: Expectations) -> None:
-    """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand."""
+    """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand.
+
+    A pod takes the room of the second one once that is gone: the rejected one has ended and does not count.
+    """
     second, third = (lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED)) for _number in range(2))
     max_pods, by_hand = claim("scheduling.max-pods"), Pod(third.namespace, f"{third.name}-by-hand", NEW)
     max_pods.expect(second.bound, within=SCHEDULING_S, after=second.created)
@@ -144,6 +147,12 @@ def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     rejected = by_hand.became({"status": {"phase": "Failed", "reason": "OutOfpods"}})
     max_pods.expect(rejected, within=SCHEDULING_S, after=by_hand.created)
     max_pods.never(third.bound, throughout=lab.quiet_s, after=third.created)
+    # The third one might be bound while the kubelet still ends the second, and be rejected.
+    for pod in (third, second):
+        lab.run(actions.send_request("DELETE", pod.path))
+    lab.wait_for(second.removal.after(second.deletion, UP_S))
+    fourth = lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED))
+    max_pods.expect(fourth.running, within=UP_S, after=fourth.created)
 
 
 def expect_daemon(lab: Lab, claim: Expectations) -> None:

@@ -22,9 +22,10 @@ add chain inet nodeproof_unreachable out { type filter hook output priority 0; }
 add rule inet nodeproof_unreachable out tcp dport 6443 reject with tcp reset
 """
 TABLE = "nodeproof_unreachable"
+TAINT = {"key": "nodeproof.dev/kept", "value": "yes", "effect": "NoSchedule"}
 STARTS = "Kubelet version"
 ATTEMPT, RETRY = "Attempting to register node", "Failed to ensure lease exists, will retry"
-REQUEST_S = 3
+REQUEST_S, UP_S = 3, 30
 LEASED = f"max({MOST_S}, 1.04R) + {REQUEST_S}"
 """Time from the creation of a Node to its Lease (s).
 
@@ -42,13 +43,15 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
     restart = actions.restart_joined(NAME)
     lift = actions.run_on(NAME, "nft", "delete", "table", "inet", TABLE)
     registered = moments.first_after(NAME.created, after=lift.begun)
+    tainted = moments.created("nodes", NAME, like={"spec": {"taints": [TAINT]}})
     leased = moments.first_after(moments.created("leases", NAME, LEASES), after=lift.begun)
     latest = f"{MOST_S + REQUEST_S}"
     registration_window = windows.formula("within", latest, "0", f"{latest} + slack")
     lease_window = windows.up_to(LEASED)
     registration, lease = claim("registration.retry-backoff"), claim("heartbeat.lease-backoff")
+    with_taints = claim("registration.with-taints")
     # The log must begin before the recording, as proof that it is complete.
-    lab.run(actions.join(NAME))
+    lab.run(actions.join(NAME, registerWithTaints=[TAINT]))
     lab.run(actions.kubectl("wait", "--for=create", f"node/{NAME}", "--timeout=30s"))
 
     with lab.record():
@@ -61,6 +64,9 @@ def test_kubelet_doubles_registration_delay_up_to_seven_seconds(lab: Lab, claim:
         lab.wait_for(creation.never_after(restart.ended, refused))
         lab.run(lift)
         registration.expect(registered, within=registration_window, after=lift.begun)
+        # The last of many attempts registers the same Node as the first would have.
+        tainted_again = moments.first_after(tainted, after=lift.begun)
+        with_taints.expect(tainted_again, within=UP_S, after=lift.begun)
         lease.expect(leased, within=lease_window, after=registered)
         lab.collect(starts, attempts, retries, *waits)
 
