@@ -56,14 +56,16 @@ def ready_with(**fields: Any) -> dict[str, Any]:
     return {"status": {"conditions": [{"type": "Ready", **fields}]}}
 
 
-@needs(nodes=2, faulted=1, duration_s="G + 6P + 10")
+@needs(nodes=2, faulted=1, duration_s="G + 8P + 1/E + 10")
 def test_gauges_of_a_zone_count_its_lost_node(lab: Lab, claim: Expectations) -> None:
+    """The taint of the node is removed by hand, and comes back."""
     node = lab.target
     zone = next(entry.zone for entry in lab.nodes() if entry.name == node)
     nodes = [entry.name for entry in lab.nodes() if entry.zone == zone]
     unhealthy_nodes = probes.zone_metric("unhealthy_nodes_in_zone", zone)
     # The gauges show the state of the last pass.
     one_pass_s = lab.configuration["P"] + 1.0
+    unreachable = node.taint(UNREACHABLE)
 
     with lab.record():
         lab.wait_for(node.unknown.never_after(moments.recording_began(), one_pass_s))
@@ -77,6 +79,11 @@ def test_gauges_of_a_zone_count_its_lost_node(lab: Lab, claim: Expectations) -> 
             gauges = {"zone_size": size, "unhealthy_nodes_in_zone": unhealthy, "zone_health": health}
             for name, value in gauges.items():
                 claim("zones.metrics").expect_value(lab.observe(probes.zone_metric(name, zone)), value)
+            lab.wait_for(unreachable.added.after(node.unknown, windows.taint_pass()))
+            lab.run(actions.kubectl("taint", "node", node, f"{UNREACHABLE}:NoExecute-"))
+            again = moments.first_after(unreachable.added, after=unreachable.removed)
+            tainted = claim("taints.unreachable-noexecute")
+            tainted.expect(again, within=windows.taint_pass(), after=unreachable.removed)
 
 
 def count_not_ready(lab: Lab, nodes: Sequence[str]) -> int:

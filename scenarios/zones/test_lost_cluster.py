@@ -4,6 +4,8 @@ from nodeproof.scenario import Expectations, Lab, actions, checks, faults, momen
 from nodeproof.scenario.kubernetes import NOT_READY, UNREACHABLE, ZONE_LABEL, Node, Pod
 from nodeproof.scenario.types import Moment, NodeInfo
 
+MANAGER = "kube-controller-manager"
+
 
 def loss_of(nodes: list[Node]) -> Moment:
     return moments.all_of(*(node.unknown for node in nodes))
@@ -82,9 +84,14 @@ def expect_new_grace_period(lab: Lab, claim: Expectations, last: Node, excluded:
         claim("zones.exit-resets-probe-time").expect(unknown, within=grace_period, after=back)
 
 
-@needs(nodes=3, faulted=3, radius="cluster", duration_s="G + 1.2/E2 + 25")
+@needs(
+    nodes=3, faulted=3, radius="cluster", components=(MANAGER,), duration_s="G + 2.4/E2 + 2P + 45",
+)  # fmt: skip
 def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Expectations) -> None:
-    """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost."""
+    """Two lost nodes of three do not disrupt the zone: they are evicted until the third one is lost.
+
+    A controller manager that starts then has never seen a healthy node.
+    """
     entries, single_zone = lab.nodes(), claim("zones.single-zone-cluster")
     other_size = "the lab does not have three nodes"
     lab.require_lab(len(entries) == 3, otherwise=other_size, next_step="leave out --nodes")
@@ -104,3 +111,6 @@ def test_no_pod_is_evicted_while_single_zone_cluster_is_down(lab: Lab, claim: Ex
                     untainted = moments.untainted(node, "NoExecute")
                     single_zone.expect(untainted, within=windows.monitor_pass(), after=last.not_ready)
                 single_zone.never(taint_writes, throughout=windows.stopped(), after=last.not_ready)
+                with lab.inject(faults.settings(MANAGER, v="1")) as restart:
+                    started = moments.first_after(last.event("RegisteredNode"), after=restart.injected_at)
+                    single_zone.never(taint_writes, throughout=windows.stopped(), after=started)
