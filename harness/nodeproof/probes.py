@@ -619,29 +619,35 @@ SWAP_LIMIT = "memory.swap.max"
 
 
 @with_effect("reads")
-def cgroup_file(pod: Pod, name: str) -> Probe:
-    """Return a probe of a cgroup (v2) file of a pod's first container; needs the feature `real-pods`."""
+def cgroup_file(pod: Pod, name: str, container: str = "") -> Probe:
+    """Return a probe of a cgroup (v2) file of a pod's container, by default its first one.
+
+    It needs the feature `real-pods`.
+    """
 
     def read(lab: LabHandle) -> str:
         api_pod = lab.cluster.api.get(pod_path(pod.namespace, pod.name))
-        statuses = api_pod["status"].get("containerStatuses") or [{}]
-        container = str(statuses[0].get("containerID", "")).rpartition("/")[2]
-        if not container:
-            raise MachineError(f"{pod.node}: no container of {pod.name} has started; see its events")
-        scope = f"cri-containerd-{container}.scope"
+        statuses = api_pod["status"].get("containerStatuses") or ()
+        fitting = [status for status in statuses if container in ("", status["name"])]
+        id_ = str(fitting[0].get("containerID", "")).rpartition("/")[2] if fitting else ""
+        if not id_:
+            raise MachineError(
+                f"{pod.node}: no container {container} of {pod.name} has started; see its events"
+            )
+        scope = f"cri-containerd-{id_}.scope"
         find = ["find", "/sys/fs/cgroup", "-path", f"*/{scope}/{name}", "-exec", "cat", "{}", ";"]
         content = output_of(lab, pod.node, find).strip()
         if not content:
             raise MachineError(f"{pod.node}: no {name} in a cgroup of {pod.name}")
         return content
 
-    return Probe(name, pod.name, read)
+    return Probe(f"{container} {name}" if container else name, pod.name, read)
 
 
 @with_effect("reads")
-def swap_limit(pod: Pod) -> Probe:
-    """Return a probe of a pod's swap limit in the kernel (bytes, or `max`); needs the feature `real-pods`."""
-    return cgroup_file(pod, SWAP_LIMIT)
+def swap_limit(pod: Pod, container: str = "") -> Probe:
+    """Return a probe of a container's swap limit in the kernel (bytes, or `max`), as of `cgroup_file`."""
+    return cgroup_file(pod, SWAP_LIMIT, container)
 
 
 @with_effect("reads")

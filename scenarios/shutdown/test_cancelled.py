@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, needs, probes, windows
-from nodeproof.scenario.kubernetes import NOT_READY, Node, Pod, shutdown_periods, unresponsive
+from nodeproof.scenario.kubernetes import (
+    HOSTNAME_LABEL,
+    NOT_READY,
+    Node,
+    Pod,
+    shutdown_periods,
+    unresponsive,
+)
 from nodeproof.scenario.marks import standing
 from nodeproof.scenario.types import Injection, Moment
 
@@ -11,6 +18,8 @@ TOTAL_S, CRITICAL_S, SHORT_GRACE_S = 30, 10, 5
 REGULAR_S = TOTAL_S - CRITICAL_S
 SOON_S = 15
 """Ends before the next phase."""
+START_S = 90
+"""A container takes a second to start, and much longer on an emulated machine."""
 STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in ("start", "end"))
 
 
@@ -18,11 +27,14 @@ STARTED, ENDED = (f"kubelet_graceful_shutdown_{which}_time_seconds" for which in
 @standing(faults.kubelet_settings, **shutdown_periods(TOTAL_S, CRITICAL_S))
 def test_cancelled_shutdown_still_ends_pods(lab: Lab, claim: Expectations) -> None:
     """All pods ignore SIGTERM, so each reports when it was signalled and when it was killed."""
-    node, pods = lab.target, run_pods(lab)
+    node, daemons = lab.target, daemon_set(lab.target)
+    lab.run(daemons.make)
+    pods = run_pods(lab)
     regular, short, critical = pods
     scheduler_stops, values = claim("graceful-shutdown.scheduler-stops"), claim("shutdown-metrics.values")
 
     with lab.record(status_of=regular):
+        daemon = lab.run(actions.pod_of(daemons, on=node))
         by_priority = lab.observe(probes.kubelet_field(node, "shutdownGracePeriodByPodPriority"))
         claim("priority-shutdown.no-config").expect_value(by_priority, {"$in": [None]})
         for name in (STARTED, ENDED):
@@ -38,11 +50,21 @@ def test_cancelled_shutdown_still_ends_pods(lab: Lab, claim: Expectations) -> No
             expect_lost_pods(claim, fault, pods)
             bound, cancellation = waiting_pod.bound, node.shutdown_cancelled
             scheduler_stops.expect(bound, within=15 + windows.BIND_S, after=cancellation)
+            cancelled_ready = claim("graceful-shutdown.cancelled-ready")
+            cancelled_ready.never(rejection(waiting_pod), throughout=10, after=bound)
+            cancelled_ready.expect(waiting_pod.running, within=START_S, after=bound)
             start_time, end_time = (lab.observe(probes.metric(node, name)) for name in (STARTED, ENDED))
             lab.collect(*pods)
 
+    ended = daemon.became({"status": {"phase": {"$in": ["Failed", "Succeeded"]}}})
+    claim("graceful-shutdown.detects").expect_later(ended, within=TOTAL_S, after=fault.requested_at)
     values.expect_later(checks.grew(clock, start_time, -1, 20))
     values.expect_later(checks.grew(start_time, end_time, TOTAL_S - 4, 1.4 * TOTAL_S))
+
+
+def daemon_set(node: Node) -> actions.Workload:
+    """Return a DaemonSet for one node; a slow machine starts a pod sooner on the host's network."""
+    return actions.workload("DaemonSet", hostNetwork=True, nodeSelector={HOSTNAME_LABEL: node})
 
 
 def run_pods(lab: Lab) -> Sequence[Pod]:
@@ -108,10 +130,14 @@ def expect_no_new_pods(lab: Lab, claim: Expectations, node: Node) -> Pod:
     toleration = {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}
     pod = lab.run(actions.pending_pod(only_on=node))
     tolerant = lab.run(actions.pending_pod(only_on=node, tolerations=[toleration]))
+    urgent = lab.run(
+        actions.pending_pod(only_on=node, tolerations=[toleration], priorityClassName="system-node-critical")
+    )
     direct = lab.run(actions.bound_pod(to=node))
     scheduler_stops.expect(pod.unschedulable, within=5, after=pod.created)
     scheduler_stops.never(pod.bound, throughout=10, after=pod.created)
-    admission.expect(rejection(direct), within=SOON_S, after=direct.bound)
+    for rejected in (direct, urgent):
+        admission.expect(rejection(rejected), within=SOON_S, after=rejected.bound)
     tolerating.expect(rejection(tolerant), within=SOON_S, after=tolerant.bound)
     return pod
 
@@ -133,10 +159,20 @@ def expect_lost_pods(claim: Expectations, fault: Injection, pods: Sequence[Pod])
     """Expect that the pods are Failed, and neither run again nor are removed."""
     lost, kept = claim("graceful-shutdown.cancelled-pods-lost"), claim("graceful-shutdown.failed-pods-kept")
     kubectl_get, pod = claim("graceful-shutdown.kubectl-get"), pods[0]
-    failures = [lost.expect(pod.ended_by_shutdown, within=90, after=fault.requested_at) for pod in pods]
+    disrupted = claim("graceful-shutdown.disruption-target")
+    *regular, critical = pods
+    # What never comes is certain only if the recording goes on: it waits longest for the last pod.
+    within_s = dict.fromkeys(regular, REGULAR_S + 25) | {critical: 90}
+    failures = [
+        lost.expect(pod.ended_by_shutdown, within=within_s[pod], after=fault.requested_at) for pod in pods
+    ]
     for failure in failures:
         kept.expect_later(failure)
     kubectl_get.expect_later(failures[0])
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    for marked in pods:
+        disruption = marked.became({"status": {"conditions": [mark]}})
+        disrupted.expect_later(disruption, within=5, after=marked.ended_by_shutdown)
     # kubectl prints this for a killed container, whatever the pod's own reason.
     shown = (pod.name, "Error", pod.ended_by_shutdown, fault.healing_at)
     kubectl_get.expect_later(checks.shown_throughout(probes.STATUS, *shown))

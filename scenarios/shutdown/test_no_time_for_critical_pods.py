@@ -7,6 +7,8 @@ from nodeproof.scenario.kubernetes import unresponsive
 from nodeproof.scenario.marks import standing
 
 REGULAR_S = 8
+REPORTS = "8s"
+"""A report is tried five times, each for as long: longer than the partition lasts."""
 AT_LEAST_S = 2
 """Minimum time from SIGTERM to the kill of a container (minimumGracePeriodInSeconds in
 pkg/kubelet/kuberuntime/kuberuntime_manager.go).
@@ -14,7 +16,7 @@ pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 
 
 @needs(nodes=2, faulted=1, features=("systemd", "real-pods"), duration_s="90")
-@standing(faults.kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s")
+@standing(faults.kubelet_settings, shutdownGracePeriod=f"{REGULAR_S}s", nodeStatusUpdateFrequency=REPORTS)
 def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, claim: Expectations) -> None:
     node, activation = lab.target, claim("graceful-shutdown.activation")
     termination = claim("graceful-shutdown.termination-starts-with-condition")
@@ -34,6 +36,8 @@ def test_partitioned_node_ends_pods_at_shutdown_before_it_can_report(lab: Lab, c
     locked = (moments.recording_began(), request)
     activation.expect_later(checks.listed(probes.INHIBITORS, node, probes.KUBELET_LOCK, *locked))
     activation.expect_later(termination.expect_later(first, within=15, after=request))
+    # Nothing can be reported before: the kubelet does not wait until it has reported.
+    termination.expect_later(fault.healing_at, within=windows.afterwards(60), after=first)
     activation.expect_later(regular.last_sign, within=windows.grace_period(REGULAR_S), after=first)
     # From the request: the delay of a SIGTERM differs by seconds.
     activation.expect_later(second.never_after(request, REGULAR_S))

@@ -10,6 +10,7 @@ UP_S, CONTAINER_START_S = 60, 120
 start.
 """
 SECRETS, SECRET, VOLUME = "/api/v1/namespaces/nodeproof/secrets", "kept-off-swap", "kept"
+IN_MEMORY = "in-memory"
 
 
 @needs(nodes=2, faulted=1, features=("swap", "systemd", "real-pods"), duration_s="120")
@@ -29,12 +30,14 @@ def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectatio
             behavior = lab.observe(probes.kubelet_field(node, "memorySwap.swapBehavior"))
             no_swap.expect_value(behavior, None)
 
-            pod = create_pod_with_secret(lab)
+            pod = create_pod_with_volumes(lab)
             claim("swap.fail-on-false-starts").expect(pod.running, within=CONTAINER_START_S, after=restart)
-            lab.observe(probes.mounted(pod, VOLUME))
             period = fault.injected_at, fault.healing_at
-            for option in ("tmpfs", "noswap"):
-                secrets.expect_later(checks.listed(f"mount of {VOLUME}", pod.name, option, *period))
+            for volume, expectation in ((VOLUME, secrets), (IN_MEMORY, claim("swap.memory-volumes"))):
+                mount = probes.mounted(pod, volume)
+                lab.observe(mount)
+                for option in ("tmpfs", "noswap"):
+                    expectation.expect_later(checks.listed(mount.what, mount.subject, option, *period))
 
             burstable = Witness(resources={"requests": {"cpu": "50m", "memory": "64Mi"}})
             for witness in lab.run(actions.run_witnesses(Witness(), burstable, on=node)):
@@ -42,9 +45,10 @@ def test_kubelet_that_tolerates_swap_gives_pods_none(lab: Lab, claim: Expectatio
                 no_swap.expect_later(checks.amounts_to(probes.SWAP_LIMIT, witness.name, 0, 0, *period))
 
 
-def create_pod_with_secret(lab: Lab) -> Pod:
-    """Create a Secret, and a pod that mounts it."""
+def create_pod_with_volumes(lab: Lab) -> Pod:
+    """Create a Secret, and a pod that mounts it and a directory in memory."""
     secret = {"metadata": {"name": SECRET}, "stringData": {"word": "nodeproof"}}
     lab.run(actions.send_request("POST", SECRETS, secret))
     volume = {"name": VOLUME, "secret": {"secretName": SECRET}}
-    return lab.run(actions.pending_pod(only_on=lab.target, volumes=[volume]))
+    in_memory = {"name": IN_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    return lab.run(actions.pending_pod(only_on=lab.target, volumes=[volume, in_memory]))

@@ -64,13 +64,17 @@ def test_limited_swap_is_for_burstable_containers_by_their_memory_request(
                 on=node,
             )
         )
-        for pod in pods:
-            lab.observe(probes.swap_limit(pod))
+        limit_of_second = probes.swap_limit(burstable, "second")
+        for probe in (*map(probes.swap_limit, pods), limit_of_second):
+            lab.observe(probe)
         total = lab.observe(probes.meminfo(node, "MemTotal")).value
         swappable = lab.observe(probes.meminfo(node, "SwapTotal")).value
 
     limit = partial(checks.amounts_to, probes.SWAP_LIMIT, since=paging.injected_at, until=paging.healing_at)
     share = (REQUEST_MIB << 20) * swappable // total
+    period = paging.injected_at, paging.healing_at
+    second_opted_out = checks.amounts_to(limit_of_second.what, burstable.name, 0, 0, *period)
+    claim("swap.opt-out").expect_later(second_opted_out)
     claim("swap.limited-formula").expect_later(limit(burstable.name, low=share - PAGE, high=share))
     for expectation, pods_without in (
         (claim("swap.limited-burstable-only"), (best_effort, guaranteed)),

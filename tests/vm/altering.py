@@ -457,9 +457,10 @@ limit=/sys/fs/cgroup/kubepods.slice/memory.swap.max
     systemctl stop $own
 } & echo $!
 """
-SWAPPABLE_SECRETS = """
+SWAPPABLE_VOLUMES = """
 until [ -e /run/over ]; do
-    for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/*; do
+    for folder in /var/lib/kubelet/pods/*/volumes/kubernetes.io~secret/* \\
+        /var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/*; do
         grep -F " $folder tmpfs" /proc/mounts | tail -n 1 | grep -q noswap && mount -t tmpfs none "$folder"
     done
     sleep 0.2
@@ -479,8 +480,8 @@ def containers_get_unlimited_swap(cluster: Cluster) -> None:
     run_after_kubelet_restart(cluster, UNLIMITED_SWAP)
 
 
-def containers_and_secrets_may_swap(cluster: Cluster) -> None:
-    run_after_kubelet_restart(cluster, UNLIMITED_SWAP + SWAPPABLE_SECRETS)
+def containers_and_volumes_may_swap(cluster: Cluster) -> None:
+    run_after_kubelet_restart(cluster, UNLIMITED_SWAP + SWAPPABLE_VOLUMES)
 
 
 def pods_get_no_swap(cluster: Cluster) -> None:
