@@ -128,12 +128,15 @@ def seal(page: Path) -> None:
     """Write the seal of a page that was built here; without a state folder for a key, there is none.
 
     Raises:
+        Problem: Others may read the key.
         OSError: The page cannot be read, or the seal cannot be written.
     """
     path = _key_file()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locks.locked(path.with_suffix(".lock")):
+            if path.exists():
+                disk.check_private(path)
             if not _key():
                 disk.write_private(path, secrets.token_bytes(_KEY_BYTES))
     if key := _key():
