@@ -60,6 +60,8 @@ from nodeproof.report.plain import encodable
 STANDARD_OUTPUT = "-"
 """Name of the standard output as a file; a file of that name is `./-`."""
 _KEY_BYTES = 32
+_KEY_TIMEOUT_S = 10.0
+"""Longer than a process takes to write a key."""
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -128,13 +130,13 @@ def seal(page: Path) -> None:
     """Write the seal of a page that was built here; without a state folder for a key, there is none.
 
     Raises:
-        Problem: Others may read the key.
+        Problem: Others may read the key, or another process does not end its lock.
         OSError: The page cannot be read, or the seal cannot be written.
     """
     path = _key_file()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locks.locked(path.with_suffix(".lock")):
+        with locks.locked(path.with_suffix(".lock"), _KEY_TIMEOUT_S):
             if path.exists():
                 disk.check_private(path)
             if not _key():
