@@ -565,12 +565,18 @@ def read_facts(run: Path) -> RunFacts:
         return facts
 
 
+_TEXTS = ("run", "began", "ended", "lab", "profile", "kubernetes_version", "command", "exit_reason")
+_LISTS_OF_TEXTS = ("settings", "overrides", "quarantined", "selected")
+
+
 def _check_types(facts: RunFacts) -> None:
     """Check the content of a file that somebody may have edited. Raises TypeError, ValueError."""
-    texts = (facts.run, facts.began, facts.lab, facts.profile, facts.kubernetes_version, facts.command)
-    lists = (*facts.settings, *facts.overrides, *facts.quarantined, *facts.selected)
-    if not all(isinstance(text, str) for text in (*texts, facts.exit_reason, *lists)):
-        raise TypeError("a field is no text")
+    for name in _TEXTS:
+        if not isinstance(getattr(facts, name), str):
+            raise TypeError(f"{name} is no text")
+    for name in _LISTS_OF_TEXTS:
+        if not all(isinstance(text, str) for text in getattr(facts, name)):
+            raise TypeError(f"an entry of {name} is no text")
     if not all(isinstance(component, dict) for component in facts.components.values()):
         raise TypeError("a component is no object")
     for time in filter(None, (facts.began, facts.ended)):
