@@ -38,6 +38,8 @@ UNIT, CONTRACTS = "tests/unit", "tests/contract"
 """Tests without labs, and those that wait for most of their time."""
 GIB = 2**30
 _LOOK_S = 3.0
+_TURN_TIMEOUT_S = 14_400.0
+"""Longer than a test that runs alone, such as a whole run."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -163,7 +165,7 @@ def _beside_others(turns: Path) -> Iterator[None]:
     A worker that dies has had its turn: the kernel gives its locks back. Raises OSError.
     """
     with (turns / "runs").open("ab") as runs:
-        with locked(turns / "next"):
+        with locked(turns / "next", _TURN_TIMEOUT_S):
             fcntl.flock(runs, fcntl.LOCK_SH)
         yield
 
@@ -171,7 +173,7 @@ def _beside_others(turns: Path) -> Iterator[None]:
 @contextmanager
 def _alone(turns: Path) -> Iterator[None]:
     """Run once the running tests have ended, and before any other begins. Raises OSError."""
-    with locked(turns / "next"), locked(turns / "runs"):
+    with locked(turns / "next", _TURN_TIMEOUT_S), locked(turns / "runs", _TURN_TIMEOUT_S):
         yield
 
 

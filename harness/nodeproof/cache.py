@@ -21,6 +21,8 @@ T = TypeVar("T")
 Report = Callable[[str], None]
 _BAR = 30
 """Width of the bar (characters)."""
+_BUILD_TIMEOUT_S = 14_400.0
+"""Longer than all steps of a build of Kubernetes may take."""
 _REPORT_EVERY_S, _MILESTONE_EVERY_S = 5.0, 60.0
 
 
@@ -125,7 +127,7 @@ def load_or_build(
     if loaded is None:
         make_folder(entry.parent)
         message = f"{wait_message}: waiting for it ({entry.parent})"
-        with locks.locked(entry.parent / f".{entry.name}.lock", lambda: report(message)):
+        with locks.locked(entry.parent / f".{entry.name}.lock", _BUILD_TIMEOUT_S, lambda: report(message)):
             loaded = load(entry)
             if loaded is None:
                 make()

@@ -1,4 +1,4 @@
-"""Locks of files (flock(2)). Standard library only.
+"""Locks of files (flock(2)), which only their owner can open. Standard library only.
 
 A lock belongs to an open file: it ends when the last process that has it open closes it or ends, so a child
 that inherits the descriptor holds it, too. Many processes may share a lock, and a locked file may contain
@@ -10,14 +10,32 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from nodeproof.model.problem import Problem
 
-def lock(file: int | IO[Any]) -> None:
-    """Lock an open file against all other processes; wait for them."""
-    fcntl.flock(file, fcntl.LOCK_EX)
+_PERIOD_S = 0.05
+
+
+def open_file(path: Path) -> int:
+    """Open a file to lock, created if it is missing. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def lock(file: int, path: Path, timeout_s: float) -> None:
+    """Lock the open file at `path` against all other processes; wait up to `timeout_s` for them.
+
+    Raises Problem.
+    """
+    until_t = time.monotonic() + timeout_s
+    while not try_lock(file):
+        if time.monotonic() >= until_t:
+            message = f"another process still holds this lock after {timeout_s:g} s"
+            raise Problem(message, str(path), "wait for that process, which fuser(1) shows, or end it")
+        time.sleep(_PERIOD_S)
 
 
 def try_lock(file: int | IO[Any], *, shared: bool = False) -> bool:
@@ -34,13 +52,16 @@ def unlock(file: int | IO[Any]) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold a file, created if it is missing; call `on_wait` if another process holds it. Raises OSError."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+def locked(path: Path, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold a file, created if it is missing; call `on_wait` if another process holds it.
+
+    Raises OSError, and Problem if that process holds it for longer than `timeout_s`.
+    """
+    descriptor = open_file(path)
     try:
         if not try_lock(descriptor):
             on_wait()
-            lock(descriptor)
+            lock(descriptor, path, timeout_s)
         yield
     finally:
         os.close(descriptor)

@@ -32,6 +32,8 @@ from tests.unit.synthetic_runs import CLAIMS
 
 AXE_RECIPE, NPM_TIMEOUT_S = Path(__file__).resolve().parents[2] / "infra" / "axe", 300.0
 _SERVE_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 1800.0
+"""Longer than another worker starts or ends the shared lab."""
 _NAME, _LOCK, _USERS = "shared-lab", "shared-lab.lock", "shared-lab.users"
 Run = Callable[..., RunResult]
 SMALL_SCENARIO = '''
@@ -86,7 +88,7 @@ def shared_by_workers(folder: Path, start: Callable[[], LabHandle]) -> Iterator[
     """
     users = os.open(folder / _USERS, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        with locked(folder / _LOCK):
+        with locked(folder / _LOCK, _START_TIMEOUT_S):
             lab = _attach_shared(folder) or _start_shared(folder, start)
             # The last worker of an ended lab may not have closed its file yet.
             fcntl.flock(users, fcntl.LOCK_SH)
@@ -96,7 +98,7 @@ def shared_by_workers(folder: Path, start: Callable[[], LabHandle]) -> Iterator[
             yield lab
         finally:
             os.close(taken)
-            with locked(folder / _LOCK):
+            with locked(folder / _LOCK, _START_TIMEOUT_S):
                 _release(lab, users)
     finally:
         os.close(users)

@@ -1,4 +1,4 @@
-"""Requests on a connection that the server has closed."""
+"""Requests on a connection that the server has closed, and answers that are not JSON."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ class OneAnswer(JsonHandler):
         self.answer(200, self.body())
 
 
+class Deleting(JsonHandler):
+    """A handler of deletions, whose answer is empty, or text at `/text`."""
+
+    def do_DELETE(self) -> None:
+        content = b"deleted" if self.path == "/text" else b""
+        self.send_response({"/absent": 404, "/protected": 403}.get(self.path, 200))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
 class NoAnswer(JsonHandler):
     """A handler that closes each connection at its first request."""
 
@@ -54,6 +65,15 @@ def test_write_is_sent_once(api: Api) -> None:
     assert api.patch("/object", {"a": 1}) == {"a": 1}
     with pytest.raises(ApiError, match="/object"):
         api.patch("/object", {"a": 2})
+
+
+@pytest.mark.parametrize("api", [Deleting], indirect=True)
+def test_answer_to_a_deletion_may_be_empty_or_text(api: Api) -> None:
+    for path in ("/empty", "/text", "/absent"):
+        api.delete(path)
+    with pytest.raises(ApiError) as error:
+        api.delete("/protected")
+    assert error.value.status == 403
 
 
 @pytest.mark.parametrize("api", [NoAnswer], indirect=True)

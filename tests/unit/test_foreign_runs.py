@@ -198,3 +198,18 @@ def test_seal_is_of_one_page_and_one_user(run: Path, tmp_path: Path, monkeypatch
     rundir.seal(index)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
     assert not rundir.is_sealed(index)
+
+
+def test_key_that_others_may_read_is_refused_and_stays(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    rundir.seal(run / "site" / "index.html")
+    (key,) = (tmp_path / "nodeproof").glob("*.key")
+    before = key.read_bytes()
+    key.chmod(0o644)
+    with pytest.raises(Problem, match=r"others may read this private key \(mode 0644\)"):
+        rundir.seal(run / "site" / "index.html")
+    assert key.read_bytes() == before
+    key.chmod(0o600)
+    assert rundir.is_sealed(run / "site" / "index.html")

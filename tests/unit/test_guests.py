@@ -201,9 +201,13 @@ def test_only_unused_snapshots_are_pruned(shelf: nodes.SnapshotStore, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {used, others, KEY}
 
 
-def test_snapshot_is_shared_for_reading_and_changed_by_one_lab(shelf: nodes.SnapshotStore) -> None:
+def test_snapshot_is_shared_for_reading_and_changed_by_one_lab(
+    shelf: nodes.SnapshotStore, tmp_path: Path
+) -> None:
     with shelf.reading(KEY), shelf.reading(KEY), pytest.raises(nodes.Busy), shelf.writing(KEY):
         pass
+    (lock,) = tmp_path.glob(".*.lock")
+    assert lock.stat().st_mode & 0o777 == 0o600
     with shelf.writing(KEY), pytest.raises(nodes.Busy), shelf.reading(KEY):
         pass
     with shelf.writing(KEY):

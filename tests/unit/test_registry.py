@@ -190,10 +190,23 @@ def test_folder_renamed_meanwhile_is_not_swept(runtime: Path) -> None:
 def test_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
     path, waits = tmp_path / "lock", list[str]()
     assert not locks.is_held(path)
-    with locks.locked(path, lambda: waits.append("waits")):
+    with locks.locked(path, TIMEOUT_S, lambda: waits.append("waits")):
         assert locks.is_held(path)
     assert not locks.is_held(path)
     assert waits == []
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_wait_for_a_lock_ends_and_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        locks.locked(path, TIMEOUT_S),
+        pytest.raises(Problem, match=rf"still holds this lock after 0\.1 s \({path}\)"),
+        locks.locked(path, 0.1),
+    ):
+        pytest.fail("two processes hold the lock")
+    with locks.locked(path, 0.1):
+        assert locks.is_held(path)
 
 
 ZONES = ("zone-a", "zone-b")

@@ -664,7 +664,8 @@ def test_report_has_properties_and_times(run: Path) -> None:
     rundir.write_json(run / rundir.TIMES, {CUT: 12.5, "start": 30.0})
     root = of(run)
     properties = {element.get("name"): element.get("value") for element in root[0].iter("property")}
-    assert properties == {"kubernetes": VERSION, "lab": "process", "profile": "fast", "run": "run"}
+    facts = {"kubernetes": VERSION, "lab": "process", "profile": "fast", "run": "run"}
+    assert properties == {**facts, "set": "", "judged": ""}
     assert root[0].get("timestamp") == "2026-11-20T14:15:30"
     assert root.get("time") == "362.000"
     assert case(root, DETECTION).get("time") == "12.500"

@@ -147,6 +147,20 @@ def test_facts_survive_their_file_and_fields_of_a_later_version_are_ignored(tmp_
     assert len(rundir.read_verdicts(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("profile", 1, "profile is no text"),
+        ("ended", None, "ended is no text"),
+        ("selected", ["a.b", 1], "an entry of selected is no text"),
+    ],
+)
+def test_field_of_another_type_is_named(tmp_path: Path, name: str, value: Json, message: str) -> None:
+    rundir.write_json(tmp_path / "run.json", {**asdict(FACTS), name: value})
+    with pytest.raises(Problem, match=message):
+        rundir.read_facts(tmp_path)
+
+
 def test_run_whose_clock_was_set_back_has_duration_zero() -> None:
     assert replace(FACTS, ended="2026-11-20T14:10:00+00:00").duration_s == 0.0
 

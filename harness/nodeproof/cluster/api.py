@@ -147,7 +147,7 @@ class Api:
         """DELETE an object, if it exists; with `uid` only if it has that uid. Raises ApiError."""
         query = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
         try:
-            self._write("DELETE", f"{path}{query}", {"preconditions": {"uid": uid}} if uid else None)
+            self._send("DELETE", f"{path}{query}", {"preconditions": {"uid": uid}} if uid else None)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -177,9 +177,13 @@ class Api:
 
     def _write(self, method: str, path: str, body: Json) -> Json:
         """Send a change and return the object of the answer. Raises ApiError."""
+        return json.loads(self._send(method, path, body))
+
+    def _send(self, method: str, path: str, body: Json) -> bytes:
+        """Send a change and return the content of the answer. Raises ApiError."""
         data = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else _content_type(method)
-        return json.loads(self._read(method, f"{self._host}{path}", data, headers)[0])
+        return self._read(method, f"{self._host}{path}", data, headers)[0]
 
     def _read(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]

@@ -60,6 +60,8 @@ from nodeproof.report.plain import encodable
 STANDARD_OUTPUT = "-"
 """Name of the standard output as a file; a file of that name is `./-`."""
 _KEY_BYTES = 32
+_KEY_TIMEOUT_S = 10.0
+"""Longer than a process takes to write a key."""
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -128,12 +130,15 @@ def seal(page: Path) -> None:
     """Write the seal of a page that was built here; without a state folder for a key, there is none.
 
     Raises:
+        Problem: Others may read the key, or another process does not end its lock.
         OSError: The page cannot be read, or the seal cannot be written.
     """
     path = _key_file()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locks.locked(path.with_suffix(".lock")):
+        with locks.locked(path.with_suffix(".lock"), _KEY_TIMEOUT_S):
+            if path.exists():
+                disk.check_private(path)
             if not _key():
                 disk.write_private(path, secrets.token_bytes(_KEY_BYTES))
     if key := _key():
@@ -560,12 +565,18 @@ def read_facts(run: Path) -> RunFacts:
         return facts
 
 
+_TEXTS = ("run", "began", "ended", "lab", "profile", "kubernetes_version", "command", "exit_reason")
+_LISTS_OF_TEXTS = ("settings", "overrides", "quarantined", "selected")
+
+
 def _check_types(facts: RunFacts) -> None:
     """Check the content of a file that somebody may have edited. Raises TypeError, ValueError."""
-    texts = (facts.run, facts.began, facts.lab, facts.profile, facts.kubernetes_version, facts.command)
-    lists = (*facts.settings, *facts.overrides, *facts.quarantined, *facts.selected)
-    if not all(isinstance(text, str) for text in (*texts, facts.exit_reason, *lists)):
-        raise TypeError("a field is no text")
+    for name in _TEXTS:
+        if not isinstance(getattr(facts, name), str):
+            raise TypeError(f"{name} is no text")
+    for name in _LISTS_OF_TEXTS:
+        if not all(isinstance(text, str) for text in getattr(facts, name)):
+            raise TypeError(f"an entry of {name} is no text")
     if not all(isinstance(component, dict) for component in facts.components.values()):
         raise TypeError("a component is no object")
     for time in filter(None, (facts.began, facts.ended)):

@@ -40,6 +40,8 @@ _MAX_SETTINGS = 3
 """Settings that do not fill the screen."""
 INSTALL_TIMEOUT_S = 600.0
 GENERATE_TIMEOUT_S = 300.0
+_LOCK_TIMEOUT_S = 2 * GENERATE_TIMEOUT_S
+"""Longer than another run beside this one builds its site."""
 _RECIPE_FILES = ("package.json", "package-lock.json")
 _QUIET = {
     "ALLURE_NO_ANALYTICS": "1",
@@ -104,7 +106,7 @@ def _build(run: Path, report_line: Callable[[str], None], claims: Mapping[str, C
     # Allure itself opens the files in it.
     rundir.refuse_links(results)
     partial_site, site = run / ".site", run / "site"
-    with locks.locked(rundir.recorded_run(run).parent / f".{HISTORY}.lock"):
+    with locks.locked(rundir.recorded_run(run).parent / f".{HISTORY}.lock", _LOCK_TIMEOUT_S):
         config = _write_config(stored, facts)
         rundir.remove(partial_site)
         options = ("--config", str(config), "--output", str(partial_site))

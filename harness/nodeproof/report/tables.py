@@ -244,7 +244,7 @@ def _suite(title: str, run: Digest, cases: Iterable[ET.Element]) -> ET.Element:
         "run": run.facts.run if run.facts else run.run.name,
         "judged": "again, from the recordings, by nodeproof recheck" if run.is_judged_again else "",
     }
-    properties.extend(_element("property", name=name, value=value) for name, value in facts.items() if value)
+    properties.extend(_element("property", name=name, value=value) for name, value in facts.items())
     suite.extend(cases)
     _set_counts(suite)
     return suite

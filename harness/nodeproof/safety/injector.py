@@ -410,13 +410,13 @@ class _StepLog:
     append: Append
 
     def write(self, step: str, t: float | None = None) -> None:
-        """Write a step before the next action. Raises OSError."""
+        """Write a step before the next action. Raises OSError, Problem."""
         self.ledger.write(step, self.fault.to_json())
         self.append("fault", t, **_entry(self.fault, step))
 
     def try_write(self, step: str, t: float | None = None) -> None:
-        """Write a step during healing, which a full disk must not stop."""
-        with contextlib.suppress(OSError):
+        """Write a step during healing, which a full disk or a locked ledger must not stop."""
+        with contextlib.suppress(OSError, Problem):
             self.ledger.write(step, self.fault.to_json())
         with contextlib.suppress(OSError):
             self.append("fault", t, **_entry(self.fault, step))

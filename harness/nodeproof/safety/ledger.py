@@ -16,6 +16,8 @@ from nodeproof import locks
 from nodeproof.model.pattern import Json
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LOCK_TIMEOUT_S = 10.0
+"""Longer than a process writes a step to disk."""
 
 
 def state_dir() -> Path:
@@ -37,7 +39,7 @@ class FaultLedger(Protocol):
     """The steps planned and performed on the machines of a lab, wherever they are stored."""
 
     def write(self, step: str, fault: Mapping[str, Json]) -> None:
-        """Store a step, and return once it survives this process. Raises OSError."""
+        """Store a step, and return once it survives this process. Raises OSError, Problem."""
         ...
 
     def unfinished(self) -> list[Open]:
@@ -61,13 +63,13 @@ class Ledger:
         self._lease = lease
 
     def write(self, step: str, fault: Mapping[str, Json]) -> None:
-        """Append a step and return once it is on disk. Raises OSError."""
+        """Append a step and return once it is on disk. Raises OSError, Problem."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         header = {"at": time.time(), "pid": os.getpid(), "lease": self._lease, "step": step}
         line = json.dumps({**header, "fault": dict(fault)})
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a+b") as file:
-            locks.lock(descriptor)
+            locks.lock(descriptor, self.path, _LOCK_TIMEOUT_S)
             size = file.seek(0, os.SEEK_END)
             if size == 0:
                 _sync_folder(self.path.parent)

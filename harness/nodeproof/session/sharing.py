@@ -22,7 +22,7 @@ from nodeproof.cache import Detail
 from nodeproof.capacity import pressure
 from nodeproof.labs.client import registry
 from nodeproof.labs.client.handle import InUse, LabHandle
-from nodeproof.locks import is_held, lock, locked, try_lock
+from nodeproof.locks import is_held, lock, locked, open_file, try_lock
 from nodeproof.model.plan import Allowance, Load, Turn, Worker, adapt, may_start, may_start_lab
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import wait_until
@@ -36,6 +36,8 @@ _LATENCY = ".latency"
 _STARTUP_LOCK, _UP = "starting.lock", "up-"
 _LOCK_TIMEOUT_S, _LOCK_PERIOD_S = 1800.0, 0.1
 """Longer than a lab start that first builds images and components."""
+_STATE_TIMEOUT_S = 60.0
+"""Longer than a worker on a busy machine reads and writes the states of all."""
 _UP_TIMEOUT_S = 240.0
 """Longer than all lab starts of a run that build images and components."""
 _IDLE_S = 5.0
@@ -185,7 +187,7 @@ def remove_locks(labs: Path) -> None:
 def _held(path: Path) -> Iterator[None]:
     """Hold a lock of the run while this worker starts or attaches to a lab. Raises Problem."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600)) as file:
+    with os.fdopen(open_file(path)) as file:
         if not wait_until(lambda: try_lock(file), _LOCK_TIMEOUT_S, _LOCK_PERIOD_S):
             message = f"another worker is still starting a lab after {_LOCK_TIMEOUT_S:g} s"
             raise Problem(message, str(path), "see the lab's logs in the run folder, then run again")
@@ -272,7 +274,7 @@ class Throttle:
         """Return whether no worker has scenarios of an earlier turn."""
         if self._is_single:
             return True
-        with locked(self.folder / _LOCK):
+        with locked(self.folder / _LOCK, _STATE_TIMEOUT_S):
             return all(worker.turn >= turn for worker in self._workers()[0])
 
     def close(self) -> None:
@@ -287,12 +289,12 @@ class Throttle:
         return self.max_workers < 2
 
     def _may_start_lab(self) -> bool:
-        with locked(self.folder / _LOCK):
+        with locked(self.folder / _LOCK, _STATE_TIMEOUT_S):
             return may_start_lab(self.name, self._workers()[0])
 
     def _takes_turn(self) -> bool:
         """Take a turn if there is capacity; return whether it was taken."""
-        with locked(self.folder / _LOCK):
+        with locked(self.folder / _LOCK, _STATE_TIMEOUT_S):
             workers, shares = self._workers()
             running = sum(worker.is_running for worker in workers)
             load = Load(max(shares, default=0.0), self.read_pressure())
@@ -338,8 +340,9 @@ class Throttle:
             self._state = replace(self._state, **changes)
             self.folder.mkdir(parents=True, exist_ok=True)
             if self._alive < 0:
-                self._alive = os.open(self.folder / f"{self.name}{_ALIVE}", os.O_RDWR | os.O_CREAT, 0o600)
-                lock(self._alive)
+                path = self.folder / f"{self.name}{_ALIVE}"
+                self._alive = open_file(path)
+                lock(self._alive, path, _STATE_TIMEOUT_S)
             _write(self.folder / f"{self.name}{_STATE}", self._state)
 
 
@@ -405,7 +408,7 @@ class Retries:
         """Yield the retries of all workers for changes, while no other worker changes them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / _RETRIES
-        with locked(self._folder / _RETRIES_LOCK):
+        with locked(self._folder / _RETRIES_LOCK, _STATE_TIMEOUT_S):
             retries = [Retry(*entry) for entry in json.loads(path.read_text())] if path.exists() else []
             yield retries
             path.write_text(json.dumps([astuple(retry) for retry in retries]))

@@ -22,6 +22,10 @@ _HOLDER = "sleep"
 """The first process of a machine, which holds its namespaces."""
 _RETRY_DELAY = "1s"
 """How often the balancer tries an API server that did not accept a connection."""
+_SYN_RETRIES = "1"
+"""The balancer dials without a limit of its own. The kernel gives up a dial after 3 s with one repetition,
+after 127 s without this limit; the balancer then tries the next API server.
+"""
 _GATEWAY = f"{PLANES_NET}.0.1"
 _TABLE = f"""
 add table ip nodeproof_planes
@@ -124,6 +128,7 @@ def set_up_network() -> None:
     lines = [add_bridge(PLANE_BRIDGE, len(BRIDGES)), f"addr add {_GATEWAY}/16 dev {PLANE_BRIDGE}"]
     ip_batch([*lines, f"link set {PLANE_BRIDGE} up"])
     forward()
+    Path("/proc/sys/net/ipv4/tcp_syn_retries").write_text(_SYN_RETRIES)
     proc.run(["nft", "-f", "-"], stdin=_TABLE, timeout_s=_BOOT_TIMEOUT_S)
 
 

@@ -24,7 +24,7 @@ from nodeproof.labs.base.profiles import profile_named
 from nodeproof.labs.base.spec import KUBELET_PORT, NodeSpec
 from nodeproof.labs.client.safety import MARK, Safety
 from nodeproof.labs.kinds.kind import Access, Kind, Limits, RunKubectl
-from nodeproof.locks import try_lock, unlock
+from nodeproof.locks import open_file, try_lock, unlock
 from nodeproof.machines.machine import Machine, MachineError, checked
 from nodeproof.model.clocks import Reading
 from nodeproof.model.cluster import ZONE_LABEL, Calibration, Configuration, flags_of
@@ -187,7 +187,7 @@ class Leases:
             self._zone = None
 
     def _open(self, name: str) -> int:
-        return os.open(self._folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+        return open_file(self._folder / name)
 
     def _in_use(self, descriptor: int) -> InUse:
         pid = _read(descriptor)

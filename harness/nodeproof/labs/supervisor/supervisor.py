@@ -17,6 +17,9 @@ from nodeproof import locks, proc
 from nodeproof.labs.base import autogroup
 from nodeproof.labs.base.spec import NAMESPACES, RUNTIME_ROOT, LabSpec
 
+_LOCK_TIMEOUT_S = 10.0
+"""Longer than a process checks whether the lock of a new lab is held."""
+
 
 def main() -> None:
     """Own one lab from its first file to its last."""
@@ -55,8 +58,8 @@ def _make_folder(spec: LabSpec) -> tuple[int, int, socket.socket]:
     RUNTIME_ROOT.chmod(0o755)
     for folder in (unnamed, unnamed / "pki"):
         folder.mkdir(mode=0o700)
-    descriptor = os.open(unnamed / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    locks.lock(descriptor)
+    descriptor = locks.open_file(unnamed / "lock")
+    locks.lock(descriptor, unnamed / "lock", _LOCK_TIMEOUT_S)
     (unnamed / "spec.json").write_text(spec.to_json())
     log = os.open(unnamed / "init.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -38,7 +38,7 @@ from nodeproof.labs.kinds.libvirt.domain_xml import (
     nic_xml,
 )
 from nodeproof.labs.kinds.libvirt.guests import MEMORY_MIB, Guests, make_overlay
-from nodeproof.locks import try_lock
+from nodeproof.locks import open_file, try_lock
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.waiting import wait_until
 
@@ -96,10 +96,14 @@ class SnapshotStore:
 
     @contextlib.contextmanager
     def _locked(self, key: str, *, shared: bool) -> Iterator[None]:
-        with self._lock(key).open("w") as lock:
-            if not try_lock(lock, shared=shared):
+        descriptor = open_file(self._lock(key))
+        try:
+            os.fchown(descriptor, *self._owner)
+            if not try_lock(descriptor, shared=shared):
                 raise Busy(f"another lab holds {key}")
             yield
+        finally:
+            os.close(descriptor)
 
     def find(self, key: str) -> Snapshot | None:
         """Return a snapshot whose files are unchanged and mark it as used; None if there is none."""
