@@ -70,9 +70,8 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
         unhealthy_claim.expect_later(off_calls.call.never_after(off_missing.ended, few_passes_s))
         restored = moments.first_after(lost.created, after=deletion)
         lab.wait_for(restored.after(deletion, RECOVERY_S))
-    tainted.expect_none(
-        off.taint(*OWN_TAINT).removed, after=own_taint.injected_at, until=own_taint.healing_at
-    )
+    removal = off.taint(*OWN_TAINT).removed
+    tainted.expect_none(removal, after=own_taint.injected_at, until=both_missing.begun)
 
 
 def expect_taint_of_not_ready_node(lab: Lab, claim: Expectations, node: Node, pass_s: float) -> None:

@@ -104,8 +104,9 @@ def expect_pods_counted_again(lab: Lab, claim: Expectations, node: Node, too_lar
     fits.expect(pod.unschedulable, within=ATTEMPT_S, after=pod.created)
     # Any of them may be the first to take the room that the pods have.
     added_again = moments.first_after(node.created, after=node.removed)
-    for waiting in (*too_large, pod):
+    for waiting in too_large:
         fits.never(waiting.bound, throughout=lab.quiet_s, after=added_again)
+    fits.never(pod.bound, throughout=lab.quiet_s, after=pod.created)
 
 
 def containers(*cpu: str) -> list[dict[str, Any]]:
