@@ -51,7 +51,8 @@ for plane in members:
     argv = [*planes.enter(plane.name), sys.executable, "-c", serve, plane.address, str(API_PORT)]
     processes.start(f"server-{plane.number}", argv)
     retry_on(lambda: socket.create_connection((plane.address, API_PORT), 1).close(), OSError, timeout_s=20)
-processes.start(BALANCER, balancer(SimpleNamespace(binary=lambda _name: etcd), [one.address for one in members]))
+addresses = [plane.address for plane in members]
+processes.start(BALANCER, balancer(SimpleNamespace(binary=lambda _name: etcd), addresses))
 retry_on(answer, OSError, timeout_s=20)
 before = {answer()[0] for _ in members}
 planes.set_link(members[0].name, "down")
@@ -60,7 +61,8 @@ processes.kill("server-1")
 planes.end(members[0].name)
 with ThreadPoolExecutor(len(members)) as pool:
     answers = list(pool.map(answer, range(len(members))))
-print(json.dumps([sorted(before), sorted({server for server, _ in answers}), max(took for _, took in answers)]))
+after, durations = zip(*answers)
+print(json.dumps([sorted(before), sorted(set(after)), max(durations)]))
 """
 
 
