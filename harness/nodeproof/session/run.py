@@ -590,8 +590,8 @@ def closing_lines(run: Path) -> Iterator[str]:
     yield totals
     yield from _retried(run)
     yield planning.compare(run, facts.duration_s)
-    yield f"settings of the lab that are not upstream's: {len(facts.settings)} (--settings, or run.json)"
-    yield f"table of all claims: --table, or {tables.TABLE_FILE}"
+    changed = f"{len(facts.settings)} settings that are not upstream's: --settings (run.json)"
+    yield f"table of all claims: --table ({tables.TABLE_FILE}); {changed}"
     yield f"run folder: {run}"
 
 
