@@ -53,7 +53,9 @@ def expect_inheritance(lab: Lab, claim: Expectations, until: Moment) -> None:
     replacement = moments.first_after(MACHINE_ID, after=moments.booted(NEW))
     claim("naming.replacement-inherits-state").expect(replacement, within=UP_S, after=moments.booted(NEW))
     for loss in (unmarked, NODE.uncordoned, TAINT.removed):
-        claim("naming.replacement-inherits-state").never(loss, throughout=lab.quiet_s, after=replacement)
+        claim("naming.replacement-inherits-state").never(
+            loss, throughout=lab.quiet_s, after=moments.booted(NEW)
+        )
         # The registration precedes the first status, however long after the other machine's end.
         claim("naming.replacement-inherits-state").expect_none(loss, after=old_leave.begun, until=until)
 

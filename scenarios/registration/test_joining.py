@@ -137,7 +137,7 @@ def expect_preference(lab: Lab, claim: Expectations) -> None:
 def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     """Expect room for a second pod beside the first, but not for a third, nor for one bound by hand.
 
-    A pod takes the room of the second one once that is gone: the rejected one has ended and does not count.
+    A pod takes the room of the second one once that has ended, which remains.
     """
     second, third = (lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED)) for _number in range(2))
     max_pods, by_hand = claim("scheduling.max-pods"), Pod(third.namespace, f"{third.name}-by-hand", NEW)
@@ -148,9 +148,10 @@ def expect_max_pods(lab: Lab, claim: Expectations) -> None:
     max_pods.expect(rejected, within=SCHEDULING_S, after=by_hand.created)
     max_pods.never(third.bound, throughout=lab.quiet_s, after=third.created)
     # The third one might be bound while the kubelet still ends the second, and be rejected.
-    for pod in (third, second):
-        lab.run(actions.send_request("DELETE", pod.path))
-    lab.wait_for(second.removal.after(second.deletion, UP_S))
+    lab.run(actions.send_request("DELETE", third.path))
+    deadline = actions.send_request("PATCH", second.path, {"spec": {"activeDeadlineSeconds": 1}})
+    lab.run(deadline)
+    lab.wait_for(second.failed.after(deadline.begun, UP_S))
     fourth = lab.run(actions.pending_pod(only_on=NEW, tolerations=TOLERATED))
     max_pods.expect(fourth.running, within=UP_S, after=fourth.created)
 
