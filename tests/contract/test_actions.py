@@ -17,6 +17,7 @@ from nodeproof.actions import (
     Workload,
     begun,
     create_node,
+    create_pod,
     delete_pod,
     disruption_budget,
     dry_run,
@@ -167,6 +168,16 @@ def test_manual_node_stays_ready_while_it_is_kept_alive(stage: Lab, lab: LabHand
         assert stage.find(unknown) is None
     lab.tidy()
     assert not _exists(lab, f"/api/v1/nodes/{name}")
+
+
+def test_pod_of_a_node_without_kubelet_is_removed_when_its_scenario_ends(stage: Lab, lab: LabHandle) -> None:
+    name = _new_name()["metadata"]["name"]
+    stage.run(create_node(name))
+    bound = Pod(NAMESPACE, name, name)
+    stage.run(create_pod(bound))
+    assert _exists(lab, bound.path)
+    _tidy(lab)
+    assert not _exists(lab, bound.path)
 
 
 def test_objects_of_a_scenario_are_removed_when_it_ends(stage: Lab, lab: LabHandle) -> None:

@@ -145,9 +145,12 @@ class Api:
 
     def delete(self, path: str, grace_s: int | None = None, uid: str = "") -> None:
         """DELETE an object, if it exists; with `uid` only if it has that uid. Raises ApiError."""
-        query = "" if grace_s is None else f"?gracePeriodSeconds={grace_s}"
+        # Beside a body, the API server ignores these options in a query.
+        options: Json = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        if uid:
+            options["preconditions"] = {"uid": uid}
         try:
-            self._send("DELETE", f"{path}{query}", {"preconditions": {"uid": uid}} if uid else None)
+            self._send("DELETE", path, options or None)
         except ApiError as error:
             if error.status != 404:
                 raise
