@@ -94,15 +94,43 @@ def test_invalid_step_is_refused_with_its_place(changed: Json, message: str) -> 
     assert "file: step 0" in str(refusal.value)
 
 
-@pytest.mark.parametrize("data", [[], {}, {"steps": 3}, {"steps": [], "seed": "x"}])
+@pytest.mark.parametrize(
+    "data", [[], {}, {"steps": 3}, {"steps": [], "seed": "x"}, {"steps": [], "faults": ["x"]}]
+)
 def test_what_is_no_schedule_is_refused(data: Json) -> None:
-    with pytest.raises(Problem, match=r"list of steps|whole number"):
+    with pytest.raises(Problem, match=r"list of steps|whole number|no kind of fault: 'x'"):
         Schedule.from_json(data, "file")
 
 
 def test_missing_node_is_refused() -> None:
     with pytest.raises(Problem, match="target 1: there are 1 nodes"):
         Schedule.from_json(FEW, "file").check_targets(1, "file")
+
+
+@given(st.integers(0, 10_000), st.permutations([kind.name for kind in schedules.KINDS]), st.integers(1, 9))
+def test_seed_and_faults_give_one_schedule_of_these_kinds(seed: int, names: list[str], count: int) -> None:
+    chosen = names[:count]
+    one, other = (
+        schedules.generate(
+            seed,
+            600.0,
+            nodes=4,
+            grace_s=GRACE_S,
+            toleration_s=6,
+            faults=schedules.choose_faults(order, "--faults"),
+        )
+        for order in (chosen, chosen[::-1])
+    )
+    assert one == other
+    assert {step.kind.name for step in one.steps if step.kind} <= {*chosen} == {*one.faults}
+    assert Schedule.from_json(json.loads(json.dumps(one.to_json())), "file") == one
+
+
+def test_unknown_kind_of_fault_is_refused_in_a_line_that_lists_all() -> None:
+    argv = [sys.executable, "-m", "nodeproof.cli", "storm", "--faults", "freeze,earthquake"]
+    refusal = proc.run(argv, timeout_s=120, check=False).stderr
+    (line,) = [line for line in refusal.splitlines() if "earthquake" in line]
+    assert all(kind.name in line for kind in schedules.KINDS)
 
 
 # Coverage of a storm: what its faults met, and schedules that prefer what earlier storms did not meet.

@@ -28,6 +28,7 @@ from nodeproof.model.schedule import (
     Steps,
     Trial,
     coverage_from_json,
+    choose_faults,
     expected_end_s,
     generate,
     shrink,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 OPTION = "--storm"
 FIXTURE = "schedule"
+_FAULTS = "--storm-faults"
 FILE, COVERAGE = "schedule.json", "coverage.json"
 
 
@@ -49,9 +51,10 @@ def others(config: pytest.Config, items: Sequence[pytest.Item]) -> Set[pytest.It
     Raises:
         Problem: The option is invalid.
     """
-    source, runs = _source(config), config.getoption("storm_coverage")
-    if runs and not isinstance(source, float):
-        raise Problem("only a storm of so many minutes takes a coverage", "--storm-coverage", "leave it out")
+    source, runs, faults = _source(config), config.getoption("storm_coverage"), _faults(config)
+    if (runs or faults) and not isinstance(source, float):
+        option = "--storm-coverage" if runs else _FAULTS
+        raise Problem("only a storm of so many minutes takes this option", option, "leave it out")
     read_coverage(map(Path, runs))
     return {item for item in items if _is_storm(item) != (source is not None)}
 
@@ -73,7 +76,8 @@ def schedule_for(config: pytest.Config, lab: Lab, folder: Path) -> Schedule:
         met = read_coverage(map(Path, config.getoption("storm_coverage")))
         seed, duration_s = config.getoption("storm_seed"), 60 * float(config.getoption("storm"))
         grace_s = lab.configuration["G"]
-        schedule = generate(seed, duration_s, len(lab.targets), grace_s, lab.toleration_s, met)
+        faults = _faults(config)
+        schedule = generate(seed, duration_s, len(lab.targets), grace_s, lab.toleration_s, met, faults)
     rundir.write_json(folder / FILE, schedule.to_json())
     return schedule
 
@@ -91,6 +95,12 @@ def expected_s(item: pytest.Item, grace_s: float) -> float | None:
 
 
 def _source(config: pytest.Config) -> float | Schedule | None:
+def _faults(config: pytest.Config) -> tuple[str, ...]:
+    """Return the kinds of faults of `--storm-faults`; none for all. Raises Problem."""
+    names = config.getoption("storm_faults")
+    return choose_faults(names.split(",") if names else [], _FAULTS)
+
+
     """Return the minutes or the schedule of `--storm`; None without it. Raises Problem."""
     source = config.getoption("storm")
     with contextlib.suppress(ValueError):
