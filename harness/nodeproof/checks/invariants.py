@@ -6,6 +6,7 @@ proves nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -115,6 +116,16 @@ def _by_load(
 
 def measure(case: Case, find: Find, premise: str, *resources: str) -> Measurement:
     """Return the measurement of an invariant by the occasion that came closest to breaking it."""
+_MOMENT = " s after the recording began, "
+"""What follows the moment of a violation in the reason of its verdict."""
+
+
+def violated_s(reason: str) -> float | None:
+    """Return when an invariant was violated, after the recording began (s), by the reason of its verdict."""
+    moment = re.match(rf"([0-9.]+){_MOMENT}", reason)
+    return float(moment[1]) if moment else None
+
+
     history, context = case.history, case.context
     occasions: Sequence[Occasion] = list(find(history, context.slack_s, context.configuration))
     if not occasions:
@@ -125,7 +136,7 @@ def measure(case: Case, find: Find, premise: str, *resources: str) -> Measuremen
     )
     measured, read = Measured(float(len(occasions)), "occasions"), Span(history.began_t, history.ended_t)
     if closest.margin_s < -context.slack_s:
-        reason = f"{closest.t - history.began_t:.1f} s after the recording began, {closest.text}"
+        reason = f"{closest.t - history.began_t:.1f}{_MOMENT}{closest.text}"
         return Measurement(reason, measured, finding="deviates", read=closest.span)
     if closest.margin_s < -context.configuration.slack_limit_s:
         return Measurement(closest.text, measured, code="host-too-loaded", read=closest.span)

@@ -15,6 +15,7 @@ import pytest
 
 from nodeproof import catalogue, proc
 from nodeproof.cache import Report, time_left
+from nodeproof.checks.invariants import violated_s
 from nodeproof.checks.storm_coverage import coverage, injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
@@ -27,8 +28,8 @@ from nodeproof.model.schedule import (
     Shrunk,
     Steps,
     Trial,
-    coverage_from_json,
     choose_faults,
+    coverage_from_json,
     expected_end_s,
     generate,
     shrink,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from nodeproof.scenario.lab import Lab
 
 OPTION = "--storm"
-FIXTURE = "schedule"
 _FAULTS = "--storm-faults"
+FIXTURE = "schedule"
 FILE, COVERAGE = "schedule.json", "coverage.json"
 
 
@@ -94,13 +95,13 @@ def expected_s(item: pytest.Item, grace_s: float) -> float | None:
     return None if source is None else 60 * source
 
 
-def _source(config: pytest.Config) -> float | Schedule | None:
 def _faults(config: pytest.Config) -> tuple[str, ...]:
     """Return the kinds of faults of `--storm-faults`; none for all. Raises Problem."""
     names = config.getoption("storm_faults")
     return choose_faults(names.split(",") if names else [], _FAULTS)
 
 
+def _source(config: pytest.Config) -> float | Schedule | None:
     """Return the minutes or the schedule of `--storm`; None without it. Raises Problem."""
     source = config.getoption("storm")
     with contextlib.suppress(ValueError):
@@ -162,8 +163,6 @@ def coverage_summary(run: Path) -> str:
 
 SCENARIO = "test_smallest_schedule.py"
 _STORM = "storm/test_storm.py"
-_MOMENT = re.compile(r"^([0-9.]+) s after the recording began")
-"""Beginning of the reason of an invariant that deviates (`checks/invariants.py`)."""
 _START_S = 20.0
 """About how long (s) a run takes beside its recording: mostly to start the lab."""
 _NEXT_STEP = "name the folder of a storm's run in which an invariant deviates"
@@ -230,8 +229,8 @@ def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
     steps on these nodes and on components, and all before the deviation.
     """
     entries = dict(injected(deviation.schedule.steps, deviation.history))
-    moment = _MOMENT.match(deviation.reason)
-    until_t = deviation.history.began_t + float(moment[1]) if moment else float("inf")
+    after_s = violated_s(deviation.reason)
+    until_t = float("inf") if after_s is None else deviation.history.began_t + after_s
     before = [number for number, entry in entries.items() if entry.t <= until_t]
     words, steps = set(re.findall(r"[\w-]+", deviation.reason)), deviation.schedule.steps
     named = [number for number in before if words & set(_objects(entries[number]))]
