@@ -186,6 +186,7 @@ _SCENARIO_COMMANDS = (
         "run random faults, and judge what must hold whatever they are",
         option("--minutes", "about how long; default 5", type=float, default=5.0),
         option("--seed", "seed of the faults; default 0", type=int, default=0),
+        option("--faults A,B", "only these kinds of faults, such as 'freeze,taint NoExecute'"),
         option("--schedule FILE", "the faults of a schedule.json, or of an earlier run's folder, instead"),
         option("--coverage RUN", "prefer what the storms of these runs did not meet", nargs="+", default=[]),
         option("--times N", "repeat it N times; default 1", type=int, default=1),

@@ -96,6 +96,7 @@ def storm(arguments: argparse.Namespace, rest: list[str]) -> int:
     source = arguments.schedule or f"{arguments.minutes:g}"
     options = [f"--storm={source}", f"--storm-seed={arguments.seed}", "--numprocesses=0", *rest]
     options += [f"--storm-coverage={run}" for run in arguments.coverage]
+    options += [f"--storm-faults={arguments.faults}"] if arguments.faults else []
     statuses, deviating = [], 0
     for _number in range(arguments.times):
         status, folder = _run(arguments, options)

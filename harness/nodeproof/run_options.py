@@ -72,6 +72,7 @@ RUN_OPTIONS = (
         "run the storm: random faults for so many minutes, or those of a schedule.json or a run",
     ),
     repeatable("--storm-coverage RUN", "prefer what the storm of this run did not meet; repeatable"),
+    option("--storm-faults A,B", "only these kinds of random faults"),
     option("--storm-seed N", "seed of the storm's random faults", type=int, default=0),
     option("--times FILE", "times.json to plan by, instead of earlier runs; must be the same for all shards"),
     option(

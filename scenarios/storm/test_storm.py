@@ -37,3 +37,9 @@ def test_invariants_hold_in_a_storm(lab: Lab, claim: Expectations, schedule: Sch
         claim("storm.evicted-in-time").expect_later(checks.evicted_in_time())
         claim("storm.removed-by-kubelet").expect_later(checks.removed_by_kubelet())
         claim("storm.endpoints-follow-pods").expect_later(checks.endpoints_follow_pods())
+        claim("storm.taint-rate-kept").expect_later(checks.taint_rate_kept())
+        claim("storm.exempt-pods-stay").expect_later(checks.exempt_pods_stay())
+        claim("storm.lifecycle-advances").expect_later(checks.lifecycle_advances())
+        claim("storm.budget-kept").expect_later(
+            checks.budget_kept(workloads.stateful_set.name, storm.MIN_AVAILABLE)
+        )

@@ -475,6 +475,10 @@ EVERY: Mapping[str, Sequence[Check]] = {
     "taints-follow-ready": [invariants.taints_follow_ready()],
     "evicted-in-time": [invariants.evicted_in_time()],
     "removed-by-kubelet": [invariants.removed_by_kubelet()],
+    "taint-rate-kept": [invariants.taint_rate_kept()],
+    "exempt-pods-stay": [invariants.exempt_pods_stay()],
+    "lifecycle-advances": [invariants.lifecycle_advances()],
+    "budget-kept": [invariants.budget_kept("probe-1", 0)],
     "endpoints-follow-pods": [invariants.endpoints_follow_pods()],
     "replicas-available": [
         invariants.replicas_available(windows.up_to(20.0), after=HEALING, replicas={"probe-1": 0})

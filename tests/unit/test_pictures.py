@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from nodeproof import catalogue
-from nodeproof.checks import moments
+from nodeproof.checks import invariants, moments
 from nodeproof.model import window as windows
 from nodeproof.model.cluster import LEASE_NAMESPACE
 from nodeproof.model.history import Entry, History
 from nodeproof.model.judgment import Judgment
-from nodeproof.model.verdict import conforms
+from nodeproof.model.verdict import Verdict, conforms, deviates
 from nodeproof.report import plain, timeline
 from nodeproof.report.recheck import rejudge
 from nodeproof.report.timeline import Bar, Bracket, Curve, Lane, Mark, Picture, draw_rates, draw_timeline
@@ -130,6 +130,31 @@ def test_timeline_shows_the_scenarios_own_nodes_and_pods(nodes: int) -> None:
     assert {lane.group for lane in lanes if lane.name == "condition"} == {*zone, "joined", "judged"}
     assert {lane.name for lane in lanes if lane.group == "pods"} == {POD, "pending", "sentinel"}
     assert not [lane for lane in lanes if "quieter" in lane.name]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first_s", "last_s"),
+    [
+        (deviates("300.0 s after the recording began, pod quiet was evicted"), 270.0, 330.0),
+        (deviates("10.0 s after the recording began, pod quiet was evicted"), 0.0, 40.0),
+        (deviates("it came late"), 0.0, 600.0),
+        (conforms("held on 3 occasions"), 0.0, 600.0),
+    ],
+)
+def test_storm_is_drawn_for_the_minute_around_a_violation(
+    verdict: Verdict, first_s: float, last_s: float
+) -> None:
+    story = Story().pod(1.0, "quiet", NODE)
+    for number in range(timeline.MOST_PODS + 1):
+        story.pod(2.0, f"gone-{number}", NODE).evict(500.0, f"gone-{number}")
+    story.taint(100.0).untaint(120.0).taint(290.0).say(600.0, "ended")
+    check = invariants.evicted_when_due()
+    picture = timeline.compose(story.history(), [(Judgment("a.b", check), verdict)])
+    assert (picture.start, picture.end) == (first_s, last_s)
+    for lane in picture.lanes:
+        assert all(bar.start < last_s and bar.end > first_s for bar in lane.bars)
+    is_whole = last_s - first_s > 60.0
+    assert ("quiet" in {lane.name for lane in picture.lanes}) != is_whole
 
 
 def test_pod_recreated_on_another_node_has_a_bar_on_each() -> None:

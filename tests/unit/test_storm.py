@@ -94,15 +94,43 @@ def test_invalid_step_is_refused_with_its_place(changed: Json, message: str) -> 
     assert "file: step 0" in str(refusal.value)
 
 
-@pytest.mark.parametrize("data", [[], {}, {"steps": 3}, {"steps": [], "seed": "x"}])
+@pytest.mark.parametrize(
+    "data", [[], {}, {"steps": 3}, {"steps": [], "seed": "x"}, {"steps": [], "faults": ["x"]}]
+)
 def test_what_is_no_schedule_is_refused(data: Json) -> None:
-    with pytest.raises(Problem, match=r"list of steps|whole number"):
+    with pytest.raises(Problem, match=r"list of steps|whole number|no kind of fault: 'x'"):
         Schedule.from_json(data, "file")
 
 
 def test_missing_node_is_refused() -> None:
     with pytest.raises(Problem, match="target 1: there are 1 nodes"):
         Schedule.from_json(FEW, "file").check_targets(1, "file")
+
+
+@given(st.integers(0, 10_000), st.permutations([kind.name for kind in schedules.KINDS]), st.integers(1, 9))
+def test_seed_and_faults_give_one_schedule_of_these_kinds(seed: int, names: list[str], count: int) -> None:
+    chosen = names[:count]
+    one, other = (
+        schedules.generate(
+            seed,
+            600.0,
+            nodes=4,
+            grace_s=GRACE_S,
+            toleration_s=6,
+            faults=schedules.choose_faults(order, "--faults"),
+        )
+        for order in (chosen, chosen[::-1])
+    )
+    assert one == other
+    assert {step.kind.name for step in one.steps if step.kind} <= {*chosen} == {*one.faults}
+    assert Schedule.from_json(json.loads(json.dumps(one.to_json())), "file") == one
+
+
+def test_unknown_kind_of_fault_is_refused_in_a_line_that_lists_all() -> None:
+    argv = [sys.executable, "-m", "nodeproof.cli", "storm", "--faults", "freeze,earthquake"]
+    refusal = proc.run(argv, timeout_s=120, check=False).stderr
+    (line,) = [line for line in refusal.splitlines() if "earthquake" in line]
+    assert all(kind.name in line for kind in schedules.KINDS)
 
 
 # Coverage of a storm: what its faults met, and schedules that prefer what earlier storms did not meet.
@@ -451,14 +479,177 @@ def test_pod_of_a_lost_node_is_not_removed(removed_t: float, label: str) -> None
     assert_verdict(run(invariants.removed_by_kubelet(), story.fence(60.0)), label)
 
 
+THIRD = "node-3"
+
+
+def lost(story: Story, t: float, tainted_t: float, node: str = NODE, key: str = UNREACHABLE) -> Story:
+    return story.condition(t, "Unknown", node).taint(tainted_t, key, node=node)
+
+
+@pytest.mark.parametrize(
+    ("due_t", "tainted_t", "label"),
+    [
+        (30.0, 32.3, "conforms"),
+        (30.0, 30.4, "deviates"),
+        (31.0, 31.1, "deviates"),
+        (35.0, 35.1, "unproven: no-anchor"),
+    ],
+)
+def test_nodes_lost_at_once_are_tainted_at_the_rate(due_t: float, tainted_t: float, label: str) -> None:
+    story = lost(lost(Story(), 30.0, 30.2), due_t, tainted_t, OTHER)
+    assert_verdict(run(invariants.taint_rate_kept(), story.fence(60.0)), label)
+
+
+def in_zone(story: Story, zone: str, node: str) -> Story:
+    labels = {"topology.kubernetes.io/zone": zone}
+    return story.alter_node(1.0, lambda obj: obj["metadata"].update(labels=labels), node)
+
+
+def test_rate_is_of_a_zone_and_of_one_controller_manager() -> None:
+    story = in_zone(Story((NODE, OTHER, THIRD)), "zone-1", THIRD)
+    in_zone(in_zone(story, "zone-0", NODE), "zone-1", OTHER)
+    lost(lost(story, 30.0, 30.2), 30.1, 30.3, OTHER)
+    inject(story, 30.5, "power-off", MANAGER, 30.8)
+    story = lost(story, 31.0, 31.2, THIRD)
+    assert_verdict(run(invariants.taint_rate_kept(), story.fence(60.0)), "unproven: no-anchor")
+
+
+def test_exchange_of_taints_is_not_limited() -> None:
+    story = lost(lost(Story(), 30.0, 30.2, key="node.kubernetes.io/not-ready"), 30.0, 32.3, OTHER)
+    story.taint(33.0)
+    assert_verdict(run(invariants.taint_rate_kept(), story.fence(60.0)), "conforms", "1 occasions")
+
+
+def exempt_pod(is_static: bool) -> Story:
+    """Return a story of a bound pod that is static, or of a DaemonSet."""
+    meta = (
+        {"annotations": {"kubernetes.io/config.mirror": "hash"}}
+        if is_static
+        else {"ownerReferences": [{"kind": "DaemonSet"}]}
+    )
+    body = {"metadata": meta, "spec": {"nodeName": NODE}, "status": {"phase": "Pending"}}
+    return Story().change(1.0, "pods", NAMESPACE, POD, body)
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+@pytest.mark.parametrize(
+    ("evicted_t", "label"), [(None, "conforms"), (42.0, "deviates"), (None, "unproven: no-anchor")]
+)
+def test_exempt_pod_of_a_lost_node_stays(is_static: bool, evicted_t: float | None, label: str) -> None:
+    story = exempt_pod(is_static)
+    if label != "unproven: no-anchor":
+        story.taint(30.0)
+    if evicted_t:
+        evicted(story, evicted_t)
+    assert_verdict(run(invariants.exempt_pods_stay(), story.fence(60.0)), label)
+
+
+@pytest.mark.parametrize(
+    ("is_static", "removed_t", "label"),
+    [
+        (True, None, "deviates"),
+        (False, None, "unproven: no-anchor"),
+        (False, 42.0, "unproven: no-anchor"),
+        (False, 35.0, "deviates"),
+    ],
+)
+def test_users_evict_pods_of_daemonsets_only(is_static: bool, removed_t: float | None, label: str) -> None:
+    story = exempt_pod(is_static).taint(30.0, key=schedules.TAINT_KEY)
+    if removed_t:
+        story.untaint(removed_t)
+    story = evicted(story, 42.5).fence(60.0)
+    assert_verdict(run(invariants.exempt_pods_stay(), story), label)
+
+
+def through(*phases: str, is_mirror: bool = False) -> Story:
+    """Return a story of a pod that goes through these phases."""
+    story = exempt_pod(is_static=True) if is_mirror else Story().pod(1.0)
+    for t, phase in enumerate(phases, 2):
+        story.mark(float(t), "", "", phase)
+    return story.fence(60.0)
+
+
+@pytest.mark.parametrize(
+    ("phases", "label"),
+    [
+        (("Running", "Failed"), "conforms"),
+        (("Running", "Pending"), "deviates"),
+        (("Failed", "Running"), "deviates"),
+        (("Succeeded", "Failed"), "deviates"),
+        (("Pending", "Pending"), "unproven: no-anchor"),
+    ],
+)
+def test_phase_does_not_go_back(phases: tuple[str, ...], label: str) -> None:
+    assert_verdict(run(invariants.lifecycle_advances(), through(*phases)), label)
+
+
+def test_static_pod_may_start_again() -> None:
+    story = through("Failed", "Running", is_mirror=True)
+    assert_verdict(run(invariants.lifecycle_advances(), story), "unproven: no-anchor")
+
+
+@pytest.mark.parametrize(
+    ("second", "grace_s", "label"),
+    [
+        ("00:00:10Z", 30, "unproven: no-anchor"),
+        ("00:00:05Z", 25, "conforms"),
+        ("00:00:20Z", 0, "conforms"),
+        ("00:00:20Z", 30, "deviates"),
+        (None, None, "deviates"),
+    ],
+)
+def test_deletion_is_not_put_off(second: str | None, grace_s: int | None, label: str) -> None:
+    story = Story().pod(1.0)
+    for t, stamp, period_s in ((2.0, "00:00:10Z", 30), (3.0, second, grace_s)):
+        deletion = {
+            "deletionTimestamp": stamp and f"2026-01-01T{stamp}",
+            "deletionGracePeriodSeconds": period_s,
+        }
+        change = {key: value for key, value in deletion.items() if value is not None}
+        pod = story.object("pods", NAMESPACE, POD)
+        pod["metadata"] = {**pod["metadata"], **dict.fromkeys(deletion), **change}
+        story.change(t, "pods", NAMESPACE, POD, pod)
+    assert_verdict(run(invariants.lifecycle_advances(), story.fence(60.0)), label)
+
+
 WORKLOAD = "probe-set"
 
 
-def member(story: Story, t: float, name: str, ready: str = "True") -> Story:
+def member(story: Story, t: float, name: str, ready: str = "True", *marks: Json, **meta: Json) -> Story:
     """Write a pod of the workload."""
-    status = {"conditions": [{"type": "Ready", "status": ready}]}
-    body = {"metadata": {"labels": {"workload": WORKLOAD}}, "spec": {}, "status": status}
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}, *marks]}
+    body = {"metadata": {"labels": {"workload": WORKLOAD}, **meta}, "spec": {}, "status": status}
     return story.change(t, "pods", NAMESPACE, name, body)
+
+
+@pytest.mark.parametrize(
+    ("unready_t", "stopped_t", "label"),
+    [
+        (None, None, "conforms"),
+        (19.5, None, "conforms"),
+        (12.0, None, "deviates"),
+        (12.0, 11.0, "conforms"),
+    ],
+)
+def test_eviction_leaves_as_many_pods_as_the_budget_requires(
+    unready_t: float | None, stopped_t: float | None, label: str
+) -> None:
+    story = Story()
+    for name in ("a", "b", "c"):
+        member(story, 2.0, name)
+    if stopped_t is not None:
+        inject(story, stopped_t, "power-off", MANAGER, 21.0)
+    if unready_t is not None:
+        member(story, unready_t, "b", "False")
+    by_api = {**MARK, "reason": "EvictionByEvictionAPI"}
+    member(story, 20.0, "a", "True", by_api, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert_verdict(run(invariants.budget_kept(WORKLOAD, 2), story.fence(60.0)), label)
+
+
+def test_deletion_that_is_no_eviction_has_no_budget() -> None:
+    story = member(member(Story(), 2.0, "a"), 20.0, "a", deletionTimestamp="2026-01-01T00:00:00Z")
+    verdict = run(invariants.budget_kept(WORKLOAD, 2), story.fence(60.0))
+    assert_verdict(verdict, "unproven: no-anchor", "not met")
 
 
 def replicas() -> Check:

@@ -6,6 +6,7 @@ proves nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import Args, Case, Measurement, Times, measures, moments_in, require
 from nodeproof.model.cluster import (
+    KUBERNETES_TAINTS,
     NOT_READY,
+    OUT_OF_SERVICE,
     UNREACHABLE,
     UNSCHEDULABLE,
     Configuration,
@@ -113,6 +116,16 @@ def _by_load(
     return (quiet, loaded) if loaded < len(quiet) else (occasions, 0)
 
 
+_MOMENT = " s after the recording began, "
+"""What follows the moment of a violation in the reason of its verdict."""
+
+
+def violated_s(reason: str) -> float | None:
+    """Return when an invariant was violated, after the recording began (s), by the reason of its verdict."""
+    moment = re.match(rf"([0-9.]+){_MOMENT}", reason)
+    return float(moment[1]) if moment else None
+
+
 def measure(case: Case, find: Find, premise: str, *resources: str) -> Measurement:
     """Return the measurement of an invariant by the occasion that came closest to breaking it."""
     history, context = case.history, case.context
@@ -125,7 +138,7 @@ def measure(case: Case, find: Find, premise: str, *resources: str) -> Measuremen
     )
     measured, read = Measured(float(len(occasions)), "occasions"), Span(history.began_t, history.ended_t)
     if closest.margin_s < -context.slack_s:
-        reason = f"{closest.t - history.began_t:.1f} s after the recording began, {closest.text}"
+        reason = f"{closest.t - history.began_t:.1f}{_MOMENT}{closest.text}"
         return Measurement(reason, measured, finding="deviates", read=closest.span)
     if closest.margin_s < -context.configuration.slack_limit_s:
         return Measurement(closest.text, measured, code="host-too-loaded", read=closest.span)
@@ -294,12 +307,19 @@ def _evictions(history: History, slack_s: float, _configuration: Configuration) 
     """Yield each taint eviction."""
     nodes = nodes_by_name(history)
     for states in by_uid(history, "pods").values():
-        deleted = next((state for state in states if "deletionTimestamp" in state.object["metadata"]), None)
-        if deleted is None or deleted.listed:
-            continue
-        mark, node = condition(deleted.object, "DisruptionTarget"), deleted.object["spec"].get("nodeName")
-        if mark and mark.get("reason") == "DeletionByTaintManager" and node in nodes:
+        deleted = _deletion(states, "DeletionByTaintManager")
+        node = deleted and deleted.object["spec"].get("nodeName")
+        if deleted and node in nodes:
             yield _eviction(deleted, str(node), nodes[str(node)], slack_s)
+
+
+def _deletion(states: Sequence[Version], reason: str) -> Version | None:
+    """Return the deletion of a pod if it was observed, and is a disruption for this reason."""
+    deleted = next((state for state in states if "deletionTimestamp" in state.object["metadata"]), None)
+    if deleted is None or deleted.listed:
+        return None
+    mark = condition(deleted.object, "DisruptionTarget")
+    return deleted if mark and mark.get("reason") == reason else None
 
 
 def _eviction(deleted: Version, node: str, states: Sequence[Version], slack_s: float) -> Occasion:
@@ -590,6 +610,192 @@ def endpoints_follow_pods(case: Case) -> Measurement:
     """Check that a Service's endpoints were ready exactly while their pods were Ready and not terminating."""
     premise = "no pod of a Service became Ready or unready for long enough"
     return measure(case, _changes, premise, "pods", "endpointslices")
+
+
+_WRITE_S = 0.5
+"""Time (s) that the write of a taint may take: the rate limits how often one begins."""
+
+
+def _taint_writes(history: History, _slack_s: float, configuration: Configuration) -> Iterator[Occasion]:
+    """Yield each NoExecute taint of a lost node that was due before the rate allowed it.
+
+    The limit of a controller manager that restarted begins anew. An exchange of the two taints has none.
+    """
+    rate, down = configuration["E"], controllers_down(history)
+    interval_s = 1 / rate if rate else FOR_EVER
+    for (zone, earlier_t, _due_t, _node), (other_zone, t, due_t, node) in pairwise(
+        sorted(_lost_and_tainted(history))
+    ):
+        gap = Span(earlier_t, t)
+        if zone == other_zone and due_t < earlier_t + interval_s and not any(map(gap.touches, down)):
+            text = f"{node} was tainted {gap.length_s:.1f} s after another node (1/E is {interval_s:g} s)"
+            yield Occasion(t, text, gap.length_s - interval_s + _WRITE_S, gap.length_s)
+
+
+def _lost_and_tainted(history: History) -> Iterator[tuple[str, float, float, str]]:
+    """Yield for each loss of a node its zone, when it was tainted and last Ready (s), and its name."""
+    for node, states in nodes_by_name(history).items():
+        due_t = states[0].t
+        for before, after in pairwise(states):
+            due_t = after.t if is_ready(before.object) else due_t
+            if after.deleted or after.listed or _is_lost(before) or not _is_lost(after):
+                continue
+            yield _zone(after), after.t, due_t, node
+
+
+def _zone(node: Version) -> str:
+    """Return the key of a node's zone (k8s.io/component-helpers/node/topology: GetZoneKey)."""
+    labels = node.object["metadata"].get("labels") or {}
+    groups = ("failure-domain.beta.kubernetes.io", "topology.kubernetes.io")
+    return "/".join(
+        next((labels[f"{group}/{part}"] for group in groups if f"{group}/{part}" in labels), "")
+        for part in ("region", "zone")
+    )
+
+
+def _is_lost(node: Version) -> bool:
+    return any(has_taint(node.object, key, "NoExecute") for key in (NOT_READY, UNREACHABLE))
+
+
+@measures("taint-rate-kept", times=times_of(_taint_writes))
+def taint_rate_kept(case: Case) -> Measurement:
+    """Check that lost nodes of a zone were tainted NoExecute no faster than the node eviction rate."""
+    return measure(case, _taint_writes, "no two nodes of a zone had to be tainted at once", "nodes")
+
+
+def _exempt_pods(history: History, slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
+    """Yield each DaemonSet's or static pod of a lost node, by the node's taint or the pod's eviction.
+
+    DaemonSets do not tolerate NoExecute taints of users, static pods do.
+    """
+    tainted = {
+        node: list(_tainted(states, history.ended_t)) for node, states in nodes_by_name(history).items()
+    }
+    for states in by_uid(history, "pods").values():
+        meta, node = states[0].object["metadata"], str(states[-1].object["spec"].get("nodeName"))
+        is_static = _is_mirror(states[0])
+        if not is_static and all(owner["kind"] != "DaemonSet" for owner in meta.get("ownerReferences") or ()):
+            continue
+        pod, evicted = f"pod {name_of(states[0])}", _deletion(states, "DeletionByTaintManager")
+        ended_t = next((state.t for state in states if _is_terminating(state)), history.ended_t)
+        # An eviction may be under way while the taint of a user is removed.
+        lately = Span(ended_t - _EVICTION_S - slack_s, ended_t + slack_s)
+        by_users = [span for state, span in tainted.get(node, ()) if _has_users_taint(state)]
+        if evicted and (is_static or not any(map(lately.touches, by_users))):
+            yield Occasion(ended_t, f"{pod} of {node} was evicted", -FOR_EVER)
+        lived = Span(states[0].t, ended_t)
+        for state, span in () if evicted else tainted.get(node, ()):
+            if _is_lost(state) and lived.touches(span):
+                yield Occasion(span.since_t, f"{pod} stayed when {node} was tainted", FOR_EVER)
+
+
+def _has_users_taint(node: Version) -> bool:
+    keys = [taint["key"] for taint in taints_of(node.object, "NoExecute")]
+    return any(key == OUT_OF_SERVICE or not key.startswith(KUBERNETES_TAINTS) for key in keys)
+
+
+@measures("exempt-pods-stay", times=times_of(_exempt_pods))
+def exempt_pods_stay(case: Case) -> Measurement:
+    """Check that no DaemonSet's pod and no static pod was evicted because its node was lost."""
+    premise = "no node with such a pod was tainted"
+    return measure(case, _exempt_pods, premise, "nodes", "pods")
+
+
+_ORDER = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
+
+
+def _advances(history: History, _slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
+    """Yield each change of a pod's phase, and each of a deletion that was requested.
+
+    A mirror pod outlives the static pod that it shows, which may start again. A shorter grace period that is
+    over already ends now, which may be later than the end of the longer one
+    (k8s.io/apiserver/pkg/registry/rest/delete.go: BeforeDelete).
+    """
+    for states in by_uid(history, "pods").values():
+        if _is_mirror(states[0]):
+            continue
+        for before, after in pairwise(states):
+            old, new = (str(state.object["status"].get("phase")) for state in (before, after))
+            if old != new and {old, new} <= _ORDER.keys():
+                text = f"pod {name_of(after)} went from {old} to {new}"
+                yield Occasion(after.t, text, FOR_EVER if _ORDER[old] < _ORDER[new] else -FOR_EVER)
+            (old, old_s), (new, new_s) = map(_deadline, (before, after))
+            if old and old != new:
+                is_earlier = new and (new < old or new_s < old_s)
+                text = f"the deletionTimestamp of pod {name_of(after)} changed from {old} to {new or 'none'}"
+                yield Occasion(after.t, text, FOR_EVER if is_earlier else -FOR_EVER)
+
+
+def _is_mirror(pod: Version) -> bool:
+    return "kubernetes.io/config.mirror" in (pod.object["metadata"].get("annotations") or {})
+
+
+def _deadline(pod: Version) -> tuple[str, float]:
+    """Return the deletionTimestamp of a pod and its grace period (s)."""
+    meta = pod.object["metadata"]
+    return str(meta.get("deletionTimestamp") or ""), float(meta.get("deletionGracePeriodSeconds") or 0)
+
+
+@measures("lifecycle-advances", times=times_of(_advances))
+def lifecycle_advances(case: Case) -> Measurement:
+    """Check that no pod went back to an earlier phase, and that no deletion was withdrawn or put off."""
+    return measure(case, _advances, "no pod changed its phase", "pods")
+
+
+_STALE_S = 2.0
+"""Time (s) that the disruption controller may take to count pods again."""
+
+
+def _disruptions(workload: str, min_available: int) -> Find:
+    """Return what yields each eviction by the API, with how long the budget had been used up."""
+
+    def find(history: History, _slack_s: float, _configuration: Configuration) -> Iterator[Occasion]:
+        down = controllers_down(history)
+        pods = [
+            states
+            for states in by_uid(history, "pods").values()
+            if workload in (states[0].object["metadata"].get("labels") or {}).values()
+        ]
+        for states in pods:
+            evicted = _deletion(states, "EvictionByEvictionAPI")
+            if evicted is None or evicted.object["status"].get("phase") != "Running":
+                continue
+            others = [other for other in pods if other is not states]
+            used_up = Span(_unavailable_since_t(others, min_available, evicted.t), evicted.t)
+            stale_s = sum(part.length_s for part in without(used_up, down) if part.until_t == evicted.t)
+            text = (
+                f"pod {name_of(evicted)} was evicted, when fewer than {min_available} others had been "
+                f"available for {stale_s:.1f} s"
+            )
+            yield Occasion(evicted.t, text, _STALE_S - stale_s, stale_s)
+
+    return find
+
+
+def _unavailable_since_t(pods: Sequence[Sequence[Version]], least: int, t: float) -> float:
+    """Return since when (s) fewer pods than `least` had been available at a time, or that time."""
+    since_t = t
+    for changed_t in sorted({state.t for states in pods for state in states if state.t < t}, reverse=True):
+        if sum(_is_available(states, changed_t) for states in pods) >= least:
+            break
+        since_t = changed_t
+    return since_t
+
+
+def _is_available(states: Sequence[Version], t: float) -> bool:
+    last = next((state for state in reversed(states) if state.t <= t), None)
+    return last is not None and not _is_terminating(last) and condition_status(last.object, "Ready") == "True"
+
+
+def _disruption_times(history: History, args: Args, configuration: Configuration) -> Times:
+    return times_of(_disruptions(args["workload"], args["min_available"]))(history, args, configuration)
+
+
+@measures("budget-kept", times=_disruption_times)
+def budget_kept(case: Case, workload: str, min_available: int) -> Measurement:
+    """Check that no eviction by the API left fewer than `min_available` pods of a workload available."""
+    find = _disruptions(workload, min_available)
+    return measure(case, find, "no running pod of a workload with a budget was evicted", "pods")
 
 
 State = Callable[[History, float, Args], tuple[float, str]]

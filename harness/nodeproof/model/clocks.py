@@ -60,6 +60,10 @@ def error_s(history: History) -> float | None:
     This is half the duration of the most exact request, or the movement of a clock beyond the error of its
     other readings, whichever is larger.
     """
+    return history.derived(_largest_error_s)
+
+
+def _largest_error_s(history: History) -> float | None:
     by_clock: dict[tuple[str, float], list[Reading]] = {}
     for reading, set_t in _readings(history):
         by_clock.setdefault((reading.node, set_t), []).append(reading)

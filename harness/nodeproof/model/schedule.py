@@ -120,11 +120,13 @@ class Schedule:
         seed: any number.
         steps: the faults.
         coverage: what earlier storms met; the schedule prefers what they did not meet.
+        faults: names of the kinds of faults that were chosen; empty for all.
     """
 
     seed: int
     steps: tuple[Step, ...]
     coverage: tuple[Combination, ...] = ()
+    faults: tuple[str, ...] = ()
 
     def to_json(self) -> Mapping[str, Json]:
         """Return the JSON stored in `schedule.json`."""
@@ -144,7 +146,10 @@ class Schedule:
         )
         if not isinstance(data.get("seed", 0), int):
             raise _invalid("the seed is a whole number", where)
-        return cls(data.get("seed", 0), steps, coverage_from_json(data.get("coverage", []), where))
+        coverage, faults = data.get("coverage", []), data.get("faults", [])
+        return cls(
+            data.get("seed", 0), steps, coverage_from_json(coverage, where), choose_faults(faults, where)
+        )
 
     def check_targets(self, nodes: int, where: str) -> None:
         """Require that all nodes exist, of so many. Raises Problem."""
@@ -158,6 +163,15 @@ def coverage_from_json(data: Json, where: str) -> tuple[Combination, ...]:
     if not isinstance(data, list) or not all(_is_combination(entry) for entry in data):
         raise _invalid("the coverage is a list of pairs: a kind of fault and a state", where)
     return tuple((fault, state) for fault, state in data)
+
+
+def choose_faults(names: Json, where: str) -> tuple[str, ...]:
+    """Return the names of kinds of faults in the order of `KINDS`. Raises Problem."""
+    kinds = [kind.name for kind in KINDS]
+    unknown = [name for name in names if name not in kinds] if isinstance(names, list) else [names]
+    if unknown:
+        raise Problem(f"no kind of fault: {unknown[0]!r}", where, f"use some of: {', '.join(kinds)}")
+    return tuple(kind for kind in kinds if kind in names)
 
 
 def _is_combination(entry: Json) -> bool:
@@ -252,6 +266,7 @@ def generate(
     grace_s: float,
     toleration_s: int,
     coverage: Collection[Combination] = (),
+    faults: tuple[str, ...] = (),
 ) -> Schedule:
     """Return a random schedule; the same arguments give the same one.
 
@@ -266,14 +281,16 @@ def generate(
         toleration_s: tolerationSeconds of the storm's pods (s).
         coverage: what earlier storms met; of several random steps, the one is taken that is expected to meet
             the most combinations that neither they nor the steps before met.
+        faults: names of the kinds of faults to choose from; empty for all.
     """
+    kinds = [kind for kind in KINDS if not faults or kind.name in faults]
     chance, changes = random.Random(seed), random.Random(f"changes {seed}")  # noqa: S311
     steps: list[Step] = []
     expected, met = Expected(grace_s), set(coverage)
     while True:
         before = steps[-1] if steps else None
         candidates = [
-            _random_step(chance, len(steps), before, nodes, grace_s, toleration_s)
+            _random_step(chance, kinds, len(steps), before, nodes, grace_s, toleration_s)
             for _number in range(_CANDIDATES if coverage else 1)
         ]
         # The first one decides whether a pause precedes the step: everything must recover now and then.
@@ -281,7 +298,7 @@ def generate(
         step = max(alike, key=lambda candidate: len(expected.combinations(candidate) - met))
         met |= expected.combinations(step)
         if expected.add(step) > duration_s and steps:
-            return Schedule(seed, tuple(steps), tuple(sorted(coverage)))
+            return Schedule(seed, tuple(steps), tuple(sorted(coverage)), faults)
         steps.append(replace(step, change=changes.choice(CHANGES)))
 
 
@@ -352,10 +369,16 @@ class Expected:
 
 
 def _random_step(
-    chance: random.Random, number: int, before: Step | None, nodes: int, grace_s: float, toleration_s: int
+    chance: random.Random,
+    kinds: Sequence[Kind],
+    number: int,
+    before: Step | None,
+    nodes: int,
+    grace_s: float,
+    toleration_s: int,
 ) -> Step:
     """Return a random step to follow another."""
-    kind = chance.choices(KINDS, [kind.weight for kind in KINDS])[0]
+    kind = chance.choices(kinds, [kind.weight for kind in kinds])[0]
     anchor, delay_s = _anchor(chance, before, grace_s)
     duration_s = round(chance.uniform(*_duration(chance, grace_s, toleration_s)), 1)
     target = _target(chance, kind, before, nodes, is_beside=anchor in ("injected", "unknown"))

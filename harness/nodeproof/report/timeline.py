@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from nodeproof import disk
 from nodeproof.checks import heartbeats, moments
 from nodeproof.checks.checks import Undecided, between, moments_in
+from nodeproof.checks.invariants import violated_s
 from nodeproof.model.cluster import condition_status
 from nodeproof.model.history import SENTINEL_ANNOTATION, Entry, History, Version, fence
 from nodeproof.model.judgment import Judgment, Moment
@@ -268,6 +270,8 @@ def _render(template: str, **content: Any) -> bytes:
 
 
 Judged = Sequence[tuple[Judgment, Verdict]]
+_AROUND_S = 30.0
+"""How much of a recording is drawn before and after the violation of an invariant (s)."""
 MOST_NODES, MOST_PODS = 6, 6
 """Numbers of nodes and pods that are shown, those with most changes first."""
 _CONDITIONS = {
@@ -297,13 +301,19 @@ def compose(history: History, judged: Judged, title: str = "") -> Picture:
     start, span = history.began_t, _span(history)
     ends = [bracket.high for bracket in brackets if bracket.high is not None]
     own_nodes, other_nodes = _nodes(history, judged)
+    violations = [
+        (after_s, verdict.reason)
+        for _judgment, verdict in judged
+        if verdict.outcome == "deviates" and (after_s := violated_s(verdict.reason)) is not None
+    ]
+    named = {word for _after_s, reason in violations[:1] for word in re.findall(r"[\w-]+", reason)}
     lanes = (
         *fault_lanes,
         *_node_lanes(history, own_nodes),
-        *_pod_lanes(history, other_nodes),
+        *_pod_lanes(history, other_nodes, named),
         *_recording_lanes(history),
     )
-    return Picture(
+    picture = Picture(
         title=title or "timeline",
         zero_name="the fault" if faults else "the recording's start",
         zero=faults[0].start if faults else start,
@@ -312,6 +322,31 @@ def compose(history: History, judged: Judged, title: str = "") -> Picture:
         lanes=lanes,
         brackets=brackets,
         faults=faults,
+    )
+    return _cut(picture, start + violations[0][0]) if violations else picture
+
+
+def _cut(picture: Picture, violated_t: float) -> Picture:
+    """Return what a picture shows of the minute around the violation of an invariant (s)."""
+    start = max(picture.start, violated_t - _AROUND_S)
+    end = min(picture.end, violated_t + _AROUND_S)
+
+    def shown(bars: Sequence[Bar]) -> tuple[Bar, ...]:
+        return tuple(bar for bar in bars if bar.start < end and bar.end > start)
+
+    lanes = [
+        replace(
+            lane, bars=shown(lane.bars), marks=tuple(mark for mark in lane.marks if start <= mark.t <= end)
+        )
+        for lane in picture.lanes
+    ]
+    return replace(
+        picture,
+        title=f"{picture.title}: the minute around the violation",
+        start=start,
+        end=end,
+        lanes=tuple(lane for lane in lanes if lane.bars or lane.marks),
+        faults=shown(picture.faults),
     )
 
 
@@ -449,8 +484,8 @@ def _uid(version: Version) -> Json:
     return version.object["metadata"].get("uid")
 
 
-def _pod_lanes(history: History, other_nodes: set[str]) -> Iterator[Lane]:
-    """Yield a lane for each name of a pod that was not only on nodes of other scenarios."""
+def _pod_lanes(history: History, other_nodes: set[str], named: set[str]) -> Iterator[Lane]:
+    """Yield a lane for each name of a pod that was not only on other scenarios' nodes, those named first."""
     pods: dict[tuple[str, str], set[str]] = {}
     for version in history.all_versions("pods"):
         meta = version.object["metadata"]
@@ -459,7 +494,7 @@ def _pod_lanes(history: History, other_nodes: set[str]) -> Iterator[Lane]:
             nodes.update(filter(None, [version.object["spec"].get("nodeName")]))
     own = [pod for pod, nodes in pods.items() if not nodes or nodes - other_nodes]
     namesakes = Counter(name for _namespace, name in own)
-    changed = sorted(own, key=lambda pod: -_pod_changes(history, *pod))
+    changed = sorted(own, key=lambda pod: (pod[1] not in named, -_pod_changes(history, *pod)))
     for namespace, name in changed[:MOST_PODS]:
         label = f"{namespace}/{name}" if namesakes[name] > 1 else name
         lives = _lives(history, "pods", namespace, name)

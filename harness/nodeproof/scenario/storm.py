@@ -25,8 +25,8 @@ from nodeproof.waiting import wait_until
 
 REPLICAS, STATEFUL = 4, 3
 """Pods of the Deployment, to which a change may add one, and of the StatefulSet."""
-BUDGET = "60%"
-"""How much of the StatefulSet a budget keeps."""
+BUDGET, MIN_AVAILABLE = "60%", 2
+"""How much of the StatefulSet a budget keeps, and how many pods that is."""
 ANCHOR_TIMEOUT_S = 30.0
 """How long after the previous step (s) a step begins whose anchor has not occurred.
 

@@ -15,6 +15,7 @@ import pytest
 
 from nodeproof import catalogue, proc
 from nodeproof.cache import Report, time_left
+from nodeproof.checks.invariants import violated_s
 from nodeproof.checks.storm_coverage import coverage, injected
 from nodeproof.model.history import Entry, History
 from nodeproof.model.problem import Problem
@@ -27,6 +28,7 @@ from nodeproof.model.schedule import (
     Shrunk,
     Steps,
     Trial,
+    choose_faults,
     coverage_from_json,
     expected_end_s,
     generate,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from nodeproof.scenario.lab import Lab
 
 OPTION = "--storm"
+_FAULTS = "--storm-faults"
 FIXTURE = "schedule"
 FILE, COVERAGE = "schedule.json", "coverage.json"
 
@@ -49,9 +52,10 @@ def others(config: pytest.Config, items: Sequence[pytest.Item]) -> Set[pytest.It
     Raises:
         Problem: The option is invalid.
     """
-    source, runs = _source(config), config.getoption("storm_coverage")
-    if runs and not isinstance(source, float):
-        raise Problem("only a storm of so many minutes takes a coverage", "--storm-coverage", "leave it out")
+    source, runs, faults = _source(config), config.getoption("storm_coverage"), _faults(config)
+    if (runs or faults) and not isinstance(source, float):
+        option = "--storm-coverage" if runs else _FAULTS
+        raise Problem("only a storm of so many minutes takes this option", option, "leave it out")
     read_coverage(map(Path, runs))
     return {item for item in items if _is_storm(item) != (source is not None)}
 
@@ -73,7 +77,8 @@ def schedule_for(config: pytest.Config, lab: Lab, folder: Path) -> Schedule:
         met = read_coverage(map(Path, config.getoption("storm_coverage")))
         seed, duration_s = config.getoption("storm_seed"), 60 * float(config.getoption("storm"))
         grace_s = lab.configuration["G"]
-        schedule = generate(seed, duration_s, len(lab.targets), grace_s, lab.toleration_s, met)
+        faults = _faults(config)
+        schedule = generate(seed, duration_s, len(lab.targets), grace_s, lab.toleration_s, met, faults)
     rundir.write_json(folder / FILE, schedule.to_json())
     return schedule
 
@@ -88,6 +93,12 @@ def expected_s(item: pytest.Item, grace_s: float) -> float | None:
     if isinstance(source, Schedule):
         return expected_end_s(source.steps, grace_s)
     return None if source is None else 60 * source
+
+
+def _faults(config: pytest.Config) -> tuple[str, ...]:
+    """Return the kinds of faults of `--storm-faults`; none for all. Raises Problem."""
+    names = config.getoption("storm_faults")
+    return choose_faults(names.split(",") if names else [], _FAULTS)
 
 
 def _source(config: pytest.Config) -> float | Schedule | None:
@@ -152,8 +163,6 @@ def coverage_summary(run: Path) -> str:
 
 SCENARIO = "test_smallest_schedule.py"
 _STORM = "storm/test_storm.py"
-_MOMENT = re.compile(r"^([0-9.]+) s after the recording began")
-"""Beginning of the reason of an invariant that deviates (`checks/invariants.py`)."""
 _START_S = 20.0
 """About how long (s) a run takes beside its recording: mostly to start the lab."""
 _NEXT_STEP = "name the folder of a storm's run in which an invariant deviates"
@@ -220,8 +229,8 @@ def guesses(deviation: Deviation) -> Sequence[Sequence[int]]:
     steps on these nodes and on components, and all before the deviation.
     """
     entries = dict(injected(deviation.schedule.steps, deviation.history))
-    moment = _MOMENT.match(deviation.reason)
-    until_t = deviation.history.began_t + float(moment[1]) if moment else float("inf")
+    after_s = violated_s(deviation.reason)
+    until_t = float("inf") if after_s is None else deviation.history.began_t + after_s
     before = [number for number, entry in entries.items() if entry.t <= until_t]
     words, steps = set(re.findall(r"[\w-]+", deviation.reason)), deviation.schedule.steps
     named = [number for number in before if words & set(_objects(entries[number]))]
