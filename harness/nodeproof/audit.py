@@ -29,7 +29,7 @@ from nodeproof.checks.settings import default_of
 from nodeproof.checks.timing import renewals_of
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import WATCHED
-from nodeproof.existing import connection
+from nodeproof.existing import connection, kubelets
 from nodeproof.existing.configuration import (
     API_SERVER,
     KIND,
@@ -451,7 +451,7 @@ def of_nodes(
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
         if is_reporting(states_of_node) and name not in evidence.kubelets:
-            verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets)))
+            verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets[name])))
         yield Subject(name, own_configuration, (*checks, *verdicts))
 
 
@@ -658,15 +658,16 @@ metadata:
 rules:"""
 
 
-def cluster_role(*, reads_settings: bool, reads_kubelets: bool) -> str:
+def cluster_role(*, reads_settings: bool, uses_nodes_proxy: bool) -> str:
     """Return the ClusterRole of an audit as YAML.
 
     Without the permission of a rule, claims that need it are `unproven` with code `settings-unknown`. The
     rules for nodes and Leases are required.
 
     Args:
-        reads_settings: The audit also reads the flags of static pods, and sends a dry run of a pod.
-        reads_kubelets: The audit also reads the configuration of kubelets through nodes/proxy.
+        reads_settings: The audit also reads the flags of static pods and the configuration of kubelets, and
+            sends a dry run of a pod.
+        uses_nodes_proxy: It reads a kubelet that it cannot reach through nodes/proxy.
     """
     lines = [_ROLE, *_rule("state and heartbeats of nodes", "nodes", "list", "watch")]
     comment = "heartbeats; the audit reads only namespace kube-node-lease, this rule allows all"
@@ -675,7 +676,9 @@ def cluster_role(*, reads_settings: bool, reads_kubelets: bool) -> str:
         comment = "flags of static pods; the audit reads only namespace kube-system, this rule allows all"
         lines += _rule(comment, "pods", "list")
         lines += _rule("a dry run in namespace default, for the default tolerations", "pods", "create")
-    if reads_kubelets:
+        comment = "/configz, from the kubelet itself; before Kubernetes 1.33 a kubelet wants nodes/proxy"
+        lines += _rule(comment, "nodes/configz", "get")
+    if uses_nodes_proxy:
         lines += _rule("/configz of kubelets; this permission gives access to all pods", "nodes/proxy", "get")
     return "\n".join(lines)
 
@@ -697,9 +700,9 @@ def run(arguments: argparse.Namespace) -> int:
     claims = catalogue.load()
     selected = _selected(arguments.claim, claims)
     reads_settings = not arguments.claim or bool({TOLERATIONS, MAX_PODS} & selected)
-    reads_kubelets = reads_settings and arguments.allow_nodes_proxy
+    uses_nodes_proxy = reads_settings and arguments.allow_nodes_proxy
     if arguments.rbac:
-        terminal.put(cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+        terminal.put(cluster_role(reads_settings=reads_settings, uses_nodes_proxy=uses_nodes_proxy))
         return digest.CONFORMS
     access = connection.load_kubeconfig(arguments.kubeconfig, arguments.context)
     terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
@@ -709,7 +712,11 @@ def run(arguments: argparse.Namespace) -> int:
         evidence = Evidence((), (), Tolerations(None, "not selected"))
         if reads_settings:
             nodes, leases = list(cluster.nodes.values()), list(cluster.leases.values())
-            evidence = read_evidence(api, nodes, leases, read_tolerations(api), configz=reads_kubelets)
+            evidence = read_evidence(api, nodes, leases, read_tolerations(api))
+            direct = kubelets.directly(access, connection.USER_AGENT, api.pace)
+            indirect = kubelets.by_nodes_proxy(api) if uses_nodes_proxy else kubelets.without_nodes_proxy
+            result = kubelets.read_kubelets(nodes, (direct, indirect))
+            evidence = replace(evidence, kubelets=result.configurations, unread_kubelets=result.unread)
         seconds = observed_s(cluster)
         api.watch_for(math.ceil(seconds) + FENCE_S)
         count = counted(len(cluster.nodes), "node")

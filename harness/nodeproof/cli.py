@@ -135,7 +135,7 @@ _CLUSTER_COMMANDS = (
         flag("--rbac", "print the ClusterRole that the other options need"),
         flag(
             "--allow-nodes-proxy",
-            "read the settings of kubelets, too; the right nodes/proxy gives access to all pods",
+            "read other kubelets through the API server; the right nodes/proxy gives access to all pods",
         ),
         option(
             "--format FORMAT",

@@ -19,7 +19,6 @@ import yaml
 from nodeproof import audit, catalogue
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError, server_time_s
-from nodeproof.cluster.resources import pods
 from nodeproof.existing import configuration as settings
 from nodeproof.existing.configuration import MANAGER, Evidence, Tolerations
 from nodeproof.existing.connection import Access, Pace, PacedApi, load_kubeconfig
@@ -237,7 +236,7 @@ def test_pods_of_a_node_follow_the_settings_of_its_kubelet(most: int, per_core: 
 
 def test_pods_of_a_node_are_unproven_if_its_kubelet_was_not_read() -> None:
     cluster = audit.Cluster(VERSION, 0.01, {NODE: HEALTHY}, {NODE: LEASE})
-    read = Evidence([], [], Tolerations(None))
+    read = Evidence([], [], Tolerations(None), unread_kubelets={NODE: "not reached"})
     (subject,) = audit.of_nodes(cluster, {NODE: [HEALTHY]}, {NODE: LEASE}, [], read, "")
     verdicts = dict(audit.judge_subject(subject, Story().history(), CATALOGUE))
     assert verdicts["capacity.max-pods"].code == "settings-unknown"
@@ -411,10 +410,13 @@ def test_server_of_k3s_without_arguments_has_the_defaults() -> None:
 
 
 def test_unreadable_settings_are_unknown_with_the_reason() -> None:
-    of = evidence(unread="pods are forbidden", tolerations=Tolerations(None, "no dry run"))
+    kubelets = {"n-1": "self-signed", "n-2": "self-signed", "n-3": "not reached"}
+    of = evidence(
+        unread="pods are forbidden", tolerations=Tolerations(None, "no dry run"), unread_kubelets=kubelets
+    )
     assert shown(of)[f"{MANAGER} node-eviction-rate"] == ("", "pods are forbidden")
     assert shown(of)["default toleration of Unreachable (s)"] == ("", "no dry run")
-    assert shown(of)["kubelet shutdownGracePeriod"] == ("", "/configz of a kubelet needs --allow-nodes-proxy")
+    assert shown(of)["kubelet shutdownGracePeriod"] == ("", "self-signed (2), not reached (1)")
 
 
 class Server:
@@ -430,21 +432,9 @@ class Server:
         return self.answers[path]
 
 
-def test_kubelets_are_queried_only_with_the_option() -> None:
-    proxy = "/api/v1/nodes/n-1/proxy/configz"
-    kubelet = {"kubeletconfig": {"shutdownGracePeriod": "20s"}}
-    answers = {pods(settings.CONTROL_PLANE): {"items": [static_pod()]}, proxy: kubelet}
-    for configz in (False, True):
-        server = Server(answers)
-        of = settings.read_evidence(server, [listed_node()], [], DEFAULT, configz=configz)  # type: ignore[arg-type]
-        assert (proxy in server.paths) == configz
-        assert shown(of)["kubelet shutdownGracePeriod"][0] == ("20s" if configz else "")
-
-
 def test_refused_reads_leave_settings_unknown() -> None:
-    of = settings.read_evidence(Server({}), [listed_node()], [], DEFAULT, configz=True)  # type: ignore[arg-type]
+    of = settings.read_evidence(cast("Api", Server({})), [listed_node()], [], DEFAULT)
     assert "403" in shown(of)[f"{MANAGER} node-eviction-rate"][1]
-    assert "403" in shown(of)["kubelet failSwapOn"][1]
 
 
 def with_kubelet(image: str = "Talos", swap: int = 0, **configuration: Json) -> Evidence:
@@ -502,11 +492,14 @@ def test_other_values_give_no_warning(of: Evidence) -> None:
 
 
 @pytest.mark.parametrize("reads_settings", [False, True])
-@pytest.mark.parametrize("reads_kubelets", [False, True])
-def test_role_has_the_proxy_of_nodes_only_on_request(reads_settings: bool, reads_kubelets: bool) -> None:
-    role = yaml.safe_load(audit.cluster_role(reads_settings=reads_settings, reads_kubelets=reads_kubelets))
+@pytest.mark.parametrize("uses_nodes_proxy", [False, True])
+def test_role_has_the_proxy_of_nodes_only_on_request(reads_settings: bool, uses_nodes_proxy: bool) -> None:
+    role = yaml.safe_load(
+        audit.cluster_role(reads_settings=reads_settings, uses_nodes_proxy=uses_nodes_proxy)
+    )
     verbs = {(kind, verb) for rule in role["rules"] for kind in rule["resources"] for verb in rule["verbs"]}
-    assert (("nodes/proxy", "get") in verbs) == reads_kubelets
+    assert (("nodes/proxy", "get") in verbs) == uses_nodes_proxy
+    assert (("nodes/configz", "get") in verbs) == reads_settings
     assert (("pods", "create") in verbs) == reads_settings
     assert {verb for _kind, verb in verbs} <= {"get", "list", "watch", "create"}
 

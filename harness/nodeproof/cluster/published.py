@@ -21,15 +21,16 @@ def configz(api: Api, base: str) -> Mapping[str, Json]:
         ApiError: The component refused or did not answer.
         Problem: There is not exactly one configuration.
     """
-    return _inner(api.get_at(base, "/configz"), base)
+    return sole_configuration(api.get_at(base, "/configz"), base)
 
 
 def kubelet_configz(api: Api, name: str) -> Mapping[str, Json]:
     """Return a kubelet's configuration, through the API server's proxy and so its authenticated port."""
-    return _inner(api.get(f"{node(name)}/proxy/configz"), f"kubelet {name}")
+    return sole_configuration(api.get(f"{node(name)}/proxy/configz"), f"kubelet {name}")
 
 
-def _inner(document: Mapping[str, Json], where: str) -> Mapping[str, Json]:
+def sole_configuration(document: Mapping[str, Json], where: str) -> Mapping[str, Json]:
+    """Return the only configuration in an answer of /configz. Raises Problem if there is another number."""
     if len(document) != 1:
         raise Problem(f"{len(document)} configurations at /configz", where, "check the component's version")
     (inner,) = document.values()

@@ -26,6 +26,7 @@ from nodeproof.model.judgment import Observation
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.model.quantity import duration_s
+from nodeproof.report.plain import counted
 
 Node = Mapping[str, Json]
 Flags = Mapping[str, Mapping[str, str]]
@@ -128,7 +129,8 @@ class Evidence:
     """Why the static pods are unknown."""
     kubelets: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     """The configuration of each node's kubelet, as far as it was read."""
-    unread_kubelets: str = "/configz of a kubelet needs --allow-nodes-proxy"
+    unread_kubelets: Mapping[str, str] = field(default_factory=dict)
+    """Why the configuration of each other kubelet was not read."""
 
     def flags(self, component: str) -> Flags:
         """Return the flags of each instance of a component of the control plane."""
@@ -155,9 +157,9 @@ class Evidence:
 
 
 def read_evidence(
-    api: Api, nodes: Sequence[Node], leases: Sequence[Json], tolerations: Tolerations, *, configz: bool
+    api: Api, nodes: Sequence[Node], leases: Sequence[Json], tolerations: Tolerations
 ) -> Evidence:
-    """Read what the API shows; with `configz` also each kubelet's configuration, by the right nodes/proxy."""
+    """Read what the API shows, without configurations of kubelets."""
     unread, mirrors = "", []
     try:
         items = api.get(pods(CONTROL_PLANE), {"labelSelector": "tier=control-plane"})["items"]
@@ -165,16 +167,7 @@ def read_evidence(
         unread = "" if mirrors else "no mirror pod of the control plane, and no annotation of k3s or RKE2"
     except ApiError as error:
         unread = f"pods in {CONTROL_PLANE}: {error}"
-    if not configz:
-        return Evidence(nodes, leases, tolerations, mirrors, unread)
-    kubelets, reason = {}, "no kubelet answered"
-    for node in nodes:
-        name = str(node["metadata"]["name"])
-        try:
-            kubelets[name] = kubelet_configz(api, name)
-        except ApiError as error:
-            reason = f"/configz: {error}"
-    return Evidence(nodes, leases, tolerations, mirrors, unread, kubelets, reason)
+    return Evidence(nodes, leases, tolerations, mirrors, unread)
 
 
 def _is_command_of(component: str, container: str, argv: Sequence[str]) -> bool:
@@ -207,10 +200,12 @@ def settings_of(evidence: Evidence, claims: Mapping[str, Claim], version: str) -
     yield from _of_tolerations(evidence.tolerations)
     durations = [lease["spec"].get("leaseDurationSeconds") for lease in evidence.leases]
     yield Setting("nodeLeaseDurationSeconds", _counted(durations), "Leases")
+    source = _counted(evidence.unread_kubelets.values())
+    if evidence.kubelets:
+        source = f"/configz of {len(evidence.kubelets)} of {counted(len(evidence.nodes), 'node')}"
     for name in OF_KUBELET:
         configured = [_field(name, configuration) for configuration in evidence.kubelets.values()]
-        value = _counted(configured)
-        yield Setting(f"{KUBELET} {name}", value, "/configz" if value else evidence.unread_kubelets)
+        yield Setting(f"{KUBELET} {name}", _counted(configured), source)
     yield Setting("swap of the machines (bytes)", _counted(map(swap_bytes, evidence.nodes)), "Nodes")
 
 
@@ -313,7 +308,7 @@ def read_configuration(
         Problem: The API does not show a setting that windows need.
     """
     nodes, tolerations = api.get(WATCHED["nodes"])["items"], read_tolerations(api)
-    evidence = read_evidence(api, nodes, (), tolerations, configz=False)
+    evidence = read_evidence(api, nodes, (), tolerations)
     manager = manager_settings(evidence, catalogue.load(), version, where)
     kubelet = _kubelet(api, names[0], where)
     if tolerations.seconds is None:

@@ -28,7 +28,7 @@ from nodeproof.existing.inventory import Inventory
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
-REQUESTS_PER_S = 20.0
+REQUESTS_PER_S, USER_AGENT = 20.0, "nodeproof-audit"
 Files = Mapping[str, Mapping[str, Json]]
 """The content of kubeconfigs by path."""
 _MALFORMED = (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -162,12 +162,10 @@ class PacedApi(Api):
         Problem: The kubeconfig disables the verification of the server's certificate.
     """
 
-    def __init__(
-        self, access: Access, user_agent: str = "nodeproof-audit", per_s: float = REQUESTS_PER_S
-    ) -> None:
+    def __init__(self, access: Access, user_agent: str = USER_AGENT, per_s: float = REQUESTS_PER_S) -> None:
         self._user_agent = user_agent
         self._use(access.client, f"context {access.context}")
-        self._pace = Pace(per_s)
+        self.pace = Pace(per_s)
         self.wall_offset_s = 0.0
         """The server's wall clock minus this host's monotonic clock (s), or up to 1 s less; 0 if unknown."""
 
@@ -181,7 +179,7 @@ class PacedApi(Api):
     def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
-        self._pace.wait()
+        self.pace.wait()
         request_headers = {"User-Agent": self._user_agent, **headers}
         response = super()._request(method, url, body, request_headers, read_timeout_s)
         offset_s = server_time_s(response.headers.get("Date", "")) - time.monotonic()
