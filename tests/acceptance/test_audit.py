@@ -66,6 +66,10 @@ def test_unaltered_lab_conforms_and_nothing_is_written(
     assert [uri for uri in writes_by(whole_lab, NAME) if "dryRun=All" not in uri] == []
     assert writes_by(whole_lab, NAME)
     assert nodeproof("recheck", "run", "--no-site", cwd=tmp_path).status == 0
+    assert nodeproof("page", "run", cwd=tmp_path).status == 0
+    assert all(
+        name in (tmp_path / "run" / "site" / "page.html").read_text() for name in ("Node-1", "Cluster")
+    )
 
 
 def writes_by(lab: LabHandle, account: str) -> list[str]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
 import os
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import yaml
 
-from nodeproof import audit, catalogue
+from nodeproof import audit, catalogue, cli
 from nodeproof.checks.judge import judge
 from nodeproof.cluster.api import Api, ApiError, server_time_s
 from nodeproof.existing import configuration as settings
@@ -31,6 +34,7 @@ from nodeproof.model.problem import Problem
 from nodeproof.model.verdict import Verdict
 from nodeproof.recording import recorder
 from nodeproof.recording.recorder import ReadOnlyRecording
+from nodeproof.report import rundir
 from tests.fakes import executable
 from tests.unit.histories import NODE, OTHER, Story, configuration
 
@@ -343,6 +347,25 @@ def test_tolerations_are_judged_by_the_flags(
 def test_every_audit_claim_deviates_in_a_test() -> None:
     own = {audit.LEASE_INTERVAL, audit.TOLERATIONS, audit.MAX_PODS, "heartbeat.lease-per-node", "cidr.unique"}
     assert set(audit.CLAIMS) == ALTERATIONS.keys() | own
+
+
+def test_kept_audit_has_a_page(tmp_path: Path) -> None:
+    """`nodeproof page DIR` shows the verdicts and links the recording of each node."""
+    folder, story = rundir.create(tmp_path / "audit-1"), Story()
+    expectation = next(entry for entry in expected_of(HEALTHY) if entry.claim == "conditions.node-phase")
+    observation = expectation.observation
+    story.say(5.0, "observed", **observation.to_json(), value=observation.value, asked_t=4.9)
+    history = story.history()
+    (folder / "history.jsonl").write_text("".join(f"{entry.to_json()}\n" for entry in history.entries))
+    subject = audit.Subject(NODE, configuration(), ((expectation.claim, expectation.check),))
+    cluster = audit.Cluster(VERSION, 0.01, {NODE: HEALTHY}, {})
+    audit.write_run(folder, datetime.now(UTC), [subject], history, CATALOGUE, cluster)
+    assert cli.main(["page", str(folder)]) == 0
+    page = (folder / "site" / "page.html").read_text()
+    assert CATALOGUE[expectation.claim].statement in html.unescape(page)
+    assert "Node-1" in page
+    (link,) = set(re.findall(r'href="([^"]*history.jsonl)"', page))
+    assert (folder / "site" / link).is_file()
 
 
 # Settings that the API shows, and dangerous values among them.
