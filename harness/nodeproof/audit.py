@@ -450,7 +450,7 @@ def of_nodes(
         else:
             reason = f"the Lease of {name} has no leaseDurationSeconds"
             verdicts.append((LEASE_INTERVAL, unproven("settings-unknown", reason)))
-        if is_reporting(states_of_node) and name not in evidence.kubelets:
+        if is_reporting(states_of_node) and name in evidence.unread_kubelets:
             verdicts.append((MAX_PODS, unproven("settings-unknown", evidence.unread_kubelets[name])))
         yield Subject(name, own_configuration, (*checks, *verdicts))
 

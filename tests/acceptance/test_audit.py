@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeproof.audit import CLAIMS, TOLERATIONS
+from nodeproof.audit import CLAIMS, MAX_PODS, TOLERATIONS
 from nodeproof.cluster.resources import node
+from nodeproof.labs.base.spec import API_ADDRESS, API_PORT
 from nodeproof.labs.client.handle import LabHandle
 from tests.acceptance.command import CompletedCommand, check_refused, nodeproof
 from tests.acceptance.own_cluster import account, with_user
@@ -98,6 +101,35 @@ def test_only_the_altered_node_deviates(whole_lab: LabHandle, audit: Audit) -> N
     assert process.status == 1, process
     (failure,) = [line for line in process.stdout.splitlines() if "<failure" in line]
     assert f"status.phase of {name} is Running" in failure
+
+
+def test_kubelets_are_read_where_they_can_be_reached(
+    served: Path, whole_lab: LabHandle, tmp_path: Path
+) -> None:
+    """The role without nodes/proxy suffices in the network of the nodes."""
+    role = yaml.safe_load(nodeproof("audit", "--rbac", cwd=tmp_path).stdout)
+    role["metadata"]["name"] = f"{NAME}-of-kubelets"
+    options = ("--format", "json", "--claim", MAX_PODS)
+    with account(served, whole_lab, tmp_path, role) as kubeconfig:
+        outside = nodeproof("audit", "--kubeconfig", str(kubeconfig), *options, cwd=tmp_path)
+        content = yaml.safe_load(kubeconfig.read_text())
+        content["clusters"][0]["cluster"]["server"] = f"https://{API_ADDRESS}:{API_PORT}"
+        kubeconfig.write_text(yaml.safe_dump(content))
+        program = (
+            "env",
+            f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",
+            sys.executable,
+            "-m",
+            "nodeproof.cli",
+        )
+        command = (*program, "audit", "--kubeconfig", str(kubeconfig), *options)
+        inside = nodeproof("exec", "--lab-name", whole_lab.name, "--", *command, cwd=tmp_path)
+    assert (outside.status, inside.status) == (3, 0), (outside, inside)
+    labels = [
+        {row["code"] or row["verdict"] for row in json.loads(process.stdout)["verdicts"]}
+        for process in (outside, inside)
+    ]
+    assert labels == [{"settings-unknown"}, {"conforms"}]
 
 
 @pytest.mark.parametrize(

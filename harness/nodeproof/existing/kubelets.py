@@ -51,7 +51,7 @@ def read_kubelets(nodes: Sequence[Node], ways: Sequence[Read]) -> Kubelets:
 
     def read(node: Node) -> Mapping[str, Json] | str:
         if time.monotonic() > end_t:
-            return f"too many kubelets for {_ALL_S:g} s"
+            return f"not read: an audit reads kubelets for {_ALL_S:g} s at most"
         reasons = []
         for way in ways:
             try:
@@ -122,8 +122,8 @@ def _reason(error: Exception) -> str:
     cause = error.args[0] if error.args else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         if cause.verify_code in _SELF_SIGNED:
-            return "the kubelet's certificate is self-signed; serverTLSBootstrap is off"
-        return f"the kubelet's certificate is not verified by the cluster's CA: {cause.verify_message}"
-    if isinstance(error, urllib3.exceptions.TimeoutError | urllib3.exceptions.NewConnectionError):
+            return "the certificate is self-signed, as a kubelet's own is without serverTLSBootstrap"
+        return f"the certificate is not verified by the cluster's CA: {cause.verify_message}"
+    if isinstance(error, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.NewConnectionError):
         return "the kubelet cannot be reached from here"
     return f"the kubelet does not answer /configz: {type(error).__name__}"
