@@ -295,7 +295,7 @@ def test_heartbeat_during_the_write_does_not_count() -> None:
 
 
 def test_storm_without_a_lost_node_proves_nothing_about_silence() -> None:
-    assert_verdict(run(invariants.known_while_heard(), Story().fence(9.0)), "unproven: no-anchor", "not met")
+    assert_verdict(run(invariants.known_while_heard(), Story().fence(9.0)), "unproven: not-met")
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_taint_that_replaces_another_does_not_restart_the_toleration() -> None:
 
 def test_deletion_by_others_is_no_taint_eviction() -> None:
     story = Story().pod(1.0).bind(1.1).evict(5.0).fence(9.0)
-    assert_verdict(run(invariants.evicted_when_due(), story), "unproven: no-anchor", "not met")
+    assert_verdict(run(invariants.evicted_when_due(), story), "unproven: not-met")
 
 
 @pytest.mark.parametrize(("bound_t", "label"), [(30.5, "conforms"), (35.0, "deviates")])
@@ -432,7 +432,7 @@ def test_taint_that_a_ready_node_keeps_deviates() -> None:
 
 def test_stopped_controller_manager_need_not_taint() -> None:
     story = inject(Story(), 29.0, "power-off", MANAGER, 31.0).condition(30.0, "Unknown").fence(60.0)
-    assert_verdict(run(invariants.taints_follow_ready(), story), "unproven: no-anchor")
+    assert_verdict(run(invariants.taints_follow_ready(), story), "unproven: not-met")
 
 
 def tolerant(toleration_s: float | None) -> Story:
@@ -448,7 +448,7 @@ def tolerant(toleration_s: float | None) -> Story:
         (6.0, 12.0, "deviates"),
         (6.0, None, "deviates"),
         (0.0, None, "deviates"),
-        (None, None, "unproven: no-anchor"),
+        (None, None, "unproven: not-met"),
     ],
 )
 def test_pod_is_evicted_in_time(toleration_s: float | None, evicted_s: float | None, label: str) -> None:
@@ -466,12 +466,12 @@ def test_restarted_controller_manager_measures_the_toleration_again(evicted_t: f
 
 def test_taint_removed_before_toleration_ends_is_no_occasion() -> None:
     story = tolerant(6.0).taint(30.0).untaint(35.0)
-    assert_verdict(run(invariants.evicted_in_time(), story.fence(60.0)), "unproven: no-anchor")
+    assert_verdict(run(invariants.evicted_in_time(), story.fence(60.0)), "unproven: not-met")
 
 
 @pytest.mark.parametrize(
     ("removed_t", "label"),
-    [(30.5, "conforms"), (40.0, "deviates"), (55.0, "conforms"), (29.0, "unproven: no-anchor")],
+    [(30.5, "conforms"), (40.0, "deviates"), (55.0, "conforms"), (29.0, "unproven: not-met")],
 )
 def test_pod_of_a_lost_node_is_not_removed(removed_t: float, label: str) -> None:
     story = inject(Story().pod(1.0).bind(1.1).evict(25.0), 29.9, "partition", NODE, 50.0)
@@ -492,7 +492,7 @@ def lost(story: Story, t: float, tainted_t: float, node: str = NODE, key: str = 
         (30.0, 32.3, "conforms"),
         (30.0, 30.4, "deviates"),
         (31.0, 31.1, "deviates"),
-        (35.0, 35.1, "unproven: no-anchor"),
+        (35.0, 35.1, "unproven: not-met"),
     ],
 )
 def test_nodes_lost_at_once_are_tainted_at_the_rate(due_t: float, tainted_t: float, label: str) -> None:
@@ -511,7 +511,7 @@ def test_rate_is_of_a_zone_and_of_one_controller_manager() -> None:
     lost(lost(story, 30.0, 30.2), 30.1, 30.3, OTHER)
     inject(story, 30.5, "power-off", MANAGER, 30.8)
     story = lost(story, 31.0, 31.2, THIRD)
-    assert_verdict(run(invariants.taint_rate_kept(), story.fence(60.0)), "unproven: no-anchor")
+    assert_verdict(run(invariants.taint_rate_kept(), story.fence(60.0)), "unproven: not-met")
 
 
 def test_exchange_of_taints_is_not_limited() -> None:
@@ -533,11 +533,11 @@ def exempt_pod(is_static: bool) -> Story:
 
 @pytest.mark.parametrize("is_static", [True, False])
 @pytest.mark.parametrize(
-    ("evicted_t", "label"), [(None, "conforms"), (42.0, "deviates"), (None, "unproven: no-anchor")]
+    ("evicted_t", "label"), [(None, "conforms"), (42.0, "deviates"), (None, "unproven: not-met")]
 )
 def test_exempt_pod_of_a_lost_node_stays(is_static: bool, evicted_t: float | None, label: str) -> None:
     story = exempt_pod(is_static)
-    if label != "unproven: no-anchor":
+    if label != "unproven: not-met":
         story.taint(30.0)
     if evicted_t:
         evicted(story, evicted_t)
@@ -548,8 +548,8 @@ def test_exempt_pod_of_a_lost_node_stays(is_static: bool, evicted_t: float | Non
     ("is_static", "removed_t", "label"),
     [
         (True, None, "deviates"),
-        (False, None, "unproven: no-anchor"),
-        (False, 42.0, "unproven: no-anchor"),
+        (False, None, "unproven: not-met"),
+        (False, 42.0, "unproven: not-met"),
         (False, 35.0, "deviates"),
     ],
 )
@@ -576,7 +576,7 @@ def through(*phases: str, is_mirror: bool = False) -> Story:
         (("Running", "Pending"), "deviates"),
         (("Failed", "Running"), "deviates"),
         (("Succeeded", "Failed"), "deviates"),
-        (("Pending", "Pending"), "unproven: no-anchor"),
+        (("Pending", "Pending"), "unproven: not-met"),
     ],
 )
 def test_phase_does_not_go_back(phases: tuple[str, ...], label: str) -> None:
@@ -585,13 +585,13 @@ def test_phase_does_not_go_back(phases: tuple[str, ...], label: str) -> None:
 
 def test_static_pod_may_start_again() -> None:
     story = through("Failed", "Running", is_mirror=True)
-    assert_verdict(run(invariants.lifecycle_advances(), story), "unproven: no-anchor")
+    assert_verdict(run(invariants.lifecycle_advances(), story), "unproven: not-met")
 
 
 @pytest.mark.parametrize(
     ("second", "grace_s", "label"),
     [
-        ("00:00:10Z", 30, "unproven: no-anchor"),
+        ("00:00:10Z", 30, "unproven: not-met"),
         ("00:00:05Z", 25, "conforms"),
         ("00:00:20Z", 0, "conforms"),
         ("00:00:20Z", 30, "deviates"),
@@ -649,7 +649,7 @@ def test_eviction_leaves_as_many_pods_as_the_budget_requires(
 def test_deletion_that_is_no_eviction_has_no_budget() -> None:
     story = member(member(Story(), 2.0, "a"), 20.0, "a", deletionTimestamp="2026-01-01T00:00:00Z")
     verdict = run(invariants.budget_kept(WORKLOAD, 2), story.fence(60.0))
-    assert_verdict(verdict, "unproven: no-anchor", "not met")
+    assert_verdict(verdict, "unproven: not-met")
 
 
 def replicas() -> Check:
@@ -705,7 +705,7 @@ def test_endpoint_removed_with_its_pod_is_not_ready() -> None:
 
 def test_short_change_is_no_occasion() -> None:
     story = member(member(with_service(), 9.0, "a", "False"), 12.0, "a")
-    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: no-anchor")
+    assert_verdict(run(invariants.endpoints_follow_pods(), story.fence(15.0)), "unproven: not-met")
 
 
 def test_stopped_controller_manager_need_not_update_endpoints() -> None:

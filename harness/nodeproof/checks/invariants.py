@@ -131,7 +131,7 @@ def measure(case: Case, find: Find, premise: str, *resources: str) -> Measuremen
     history, context = case.history, case.context
     occasions: Sequence[Occasion] = list(find(history, context.slack_s, context.configuration))
     if not occasions:
-        return Measurement(f"not met: {premise}", code="no-anchor")
+        return Measurement(premise, code="not-met")
     occasions, loaded = _by_load(occasions, history, context.configuration)
     closest = _certain_violation(find, history, context.configuration) or min(
         occasions, key=lambda occasion: occasion.margin_s

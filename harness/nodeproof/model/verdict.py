@@ -18,6 +18,7 @@ Code = Literal[
     "lab-lacks",
     "scaled",
     "settings-unknown",
+    "not-met",
     "aborted",
     "not-injected",
     "no-anchor",
@@ -26,8 +27,10 @@ Code = Literal[
     "host-too-loaded",
     "check-failed",
 ]
-SKIP_CODES: frozenset[str] = frozenset({"not-applicable", "lab-lacks", "scaled", "settings-unknown"})
-"""Codes that no run of this selection can change; pytest skips with the reason."""
+SKIP_CODES: frozenset[str] = frozenset(
+    {"not-applicable", "lab-lacks", "scaled", "settings-unknown", "not-met"}
+)
+"""Codes by which nothing is left to prove in this run; pytest skips with the reason."""
 
 
 @dataclass(frozen=True)

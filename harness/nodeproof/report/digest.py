@@ -49,6 +49,7 @@ MEANINGS: Mapping[str, str] = {
     "lab-lacks": "this lab does not have what the claim needs",
     "scaled": "the profile changes the value in question, or the window would also admit its half or double",
     "settings-unknown": "the setting that decides the claim cannot be read from this cluster",
+    "not-met": "nothing occurred that the invariant of a storm is about",
     "aborted": "a condition of the cluster's owner ended the fault before its time",
     "not-injected": "no probe confirmed the fault, it was refused, ended too early, or cut off nothing",
     "no-anchor": "the event from which the window is counted did not occur",
