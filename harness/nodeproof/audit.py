@@ -658,16 +658,16 @@ metadata:
 rules:"""
 
 
-def cluster_role(*, reads_settings: bool, uses_nodes_proxy: bool) -> str:
+def cluster_role(*, reads_settings: bool, reads_kubelets: bool, uses_nodes_proxy: bool) -> str:
     """Return the ClusterRole of an audit as YAML.
 
     Without the permission of a rule, claims that need it are `unproven` with code `settings-unknown`. The
     rules for nodes and Leases are required.
 
     Args:
-        reads_settings: The audit also reads the flags of static pods and the configuration of kubelets, and
-            sends a dry run of a pod.
-        uses_nodes_proxy: It reads a kubelet that it cannot reach through nodes/proxy.
+        reads_settings: The audit also reads the flags of static pods, and sends a dry run of a pod.
+        reads_kubelets: It also reads the configuration of each kubelet from the kubelet.
+        uses_nodes_proxy: It also reads the configuration of kubelets through nodes/proxy.
     """
     lines = [_ROLE, *_rule("state and heartbeats of nodes", "nodes", "list", "watch")]
     comment = "heartbeats; the audit reads only namespace kube-node-lease, this rule allows all"
@@ -676,6 +676,7 @@ def cluster_role(*, reads_settings: bool, uses_nodes_proxy: bool) -> str:
         comment = "flags of static pods; the audit reads only namespace kube-system, this rule allows all"
         lines += _rule(comment, "pods", "list")
         lines += _rule("a dry run in namespace default, for the default tolerations", "pods", "create")
+    if reads_kubelets:
         comment = "/configz, from the kubelet itself; before Kubernetes 1.33 a kubelet wants nodes/proxy"
         lines += _rule(comment, "nodes/configz", "get")
     if uses_nodes_proxy:
@@ -700,9 +701,13 @@ def run(arguments: argparse.Namespace) -> int:
     claims = catalogue.load()
     selected = _selected(arguments.claim, claims)
     reads_settings = not arguments.claim or bool({TOLERATIONS, MAX_PODS} & selected)
+    reads_kubelets = reads_settings and arguments.read_kubelets
     uses_nodes_proxy = reads_settings and arguments.allow_nodes_proxy
     if arguments.rbac:
-        terminal.put(cluster_role(reads_settings=reads_settings, uses_nodes_proxy=uses_nodes_proxy))
+        role = cluster_role(
+            reads_settings=reads_settings, reads_kubelets=reads_kubelets, uses_nodes_proxy=uses_nodes_proxy
+        )
+        terminal.put(role)
         return digest.CONFORMS
     access = connection.load_kubeconfig(arguments.kubeconfig, arguments.context)
     terminal.say(f"context {access.context}, server {access.server}, user {access.user}")
@@ -713,9 +718,10 @@ def run(arguments: argparse.Namespace) -> int:
         if reads_settings:
             nodes, leases = list(cluster.nodes.values()), list(cluster.leases.values())
             evidence = read_evidence(api, nodes, leases, read_tolerations(api))
-            direct = kubelets.directly(access, connection.USER_AGENT, api.pace)
-            indirect = kubelets.by_nodes_proxy(api) if uses_nodes_proxy else kubelets.without_nodes_proxy
-            result = kubelets.read_kubelets(nodes, (direct, indirect))
+            direct = kubelets.directly(access, connection.USER_AGENT, api.pace) if reads_kubelets else None
+            indirect = kubelets.by_nodes_proxy(api) if uses_nodes_proxy else None
+            ways = [way for way in (direct, indirect) if way] or [kubelets.not_allowed]
+            result = kubelets.read_kubelets(nodes, ways)
             evidence = replace(evidence, kubelets=result.configurations, unread_kubelets=result.unread)
         seconds = observed_s(cluster)
         api.watch_for(math.ceil(seconds) + FENCE_S)

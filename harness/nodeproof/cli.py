@@ -133,9 +133,10 @@ _CLUSTER_COMMANDS = (
             "--claim ID", "judge only this claim; repeatable; default: all that an observation decides"
         ),
         flag("--rbac", "print the ClusterRole that the other options need"),
+        flag("--read-kubelets", "read the settings of kubelets from them, at the nodes' internal addresses"),
         flag(
             "--allow-nodes-proxy",
-            "read other kubelets through the API server; the right nodes/proxy gives access to all pods",
+            "read them through the API server; the right nodes/proxy gives access to all pods",
         ),
         option(
             "--format FORMAT",

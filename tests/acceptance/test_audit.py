@@ -103,11 +103,9 @@ def test_only_the_altered_node_deviates(whole_lab: LabHandle, audit: Audit) -> N
     assert f"status.phase of {name} is Running" in failure
 
 
-def test_kubelets_are_read_where_they_can_be_reached(
-    served: Path, whole_lab: LabHandle, tmp_path: Path
-) -> None:
-    """The role without nodes/proxy suffices in the network of the nodes."""
-    role = yaml.safe_load(nodeproof("audit", "--rbac", cwd=tmp_path).stdout)
+def test_kubelets_are_read_from_them_on_request(served: Path, whole_lab: LabHandle, tmp_path: Path) -> None:
+    """The role without nodes/proxy suffices in the network of the nodes. From outside, none is asked."""
+    role = yaml.safe_load(nodeproof("audit", "--rbac", "--read-kubelets", cwd=tmp_path).stdout)
     role["metadata"]["name"] = f"{NAME}-of-kubelets"
     options = ("--format", "json", "--claim", MAX_PODS)
     with account(served, whole_lab, tmp_path, role) as kubeconfig:
@@ -122,7 +120,7 @@ def test_kubelets_are_read_where_they_can_be_reached(
             "-m",
             "nodeproof.cli",
         )
-        command = (*program, "audit", "--kubeconfig", str(kubeconfig), *options)
+        command = (*program, "audit", "--read-kubelets", "--kubeconfig", str(kubeconfig), *options)
         inside = nodeproof("exec", "--lab-name", whole_lab.name, "--", *command, cwd=tmp_path)
     assert (outside.status, inside.status) == (3, 0), (outside, inside)
     labels = [

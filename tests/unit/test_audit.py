@@ -519,14 +519,18 @@ def test_other_values_give_no_warning(of: Evidence) -> None:
 
 
 @pytest.mark.parametrize("reads_settings", [False, True])
+@pytest.mark.parametrize("reads_kubelets", [False, True])
 @pytest.mark.parametrize("uses_nodes_proxy", [False, True])
-def test_role_has_the_proxy_of_nodes_only_on_request(reads_settings: bool, uses_nodes_proxy: bool) -> None:
-    role = yaml.safe_load(
-        audit.cluster_role(reads_settings=reads_settings, uses_nodes_proxy=uses_nodes_proxy)
+def test_role_has_rights_on_kubelets_only_on_request(
+    reads_settings: bool, reads_kubelets: bool, uses_nodes_proxy: bool
+) -> None:
+    text = audit.cluster_role(
+        reads_settings=reads_settings, reads_kubelets=reads_kubelets, uses_nodes_proxy=uses_nodes_proxy
     )
+    role = yaml.safe_load(text)
     verbs = {(kind, verb) for rule in role["rules"] for kind in rule["resources"] for verb in rule["verbs"]}
     assert (("nodes/proxy", "get") in verbs) == uses_nodes_proxy
-    assert (("nodes/configz", "get") in verbs) == reads_settings
+    assert (("nodes/configz", "get") in verbs) == reads_kubelets
     assert (("pods", "create") in verbs) == reads_settings
     assert {verb for _kind, verb in verbs} <= {"get", "list", "watch", "create"}
 

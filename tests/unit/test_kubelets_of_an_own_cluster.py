@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 from nodeproof.cluster.api import ApiError
 from nodeproof.existing.connection import Pace, load_kubeconfig
-from nodeproof.existing.kubelets import Kubelets, directly, read_kubelets, without_nodes_proxy
+from nodeproof.existing.kubelets import Kubelets, directly, read_kubelets
 from nodeproof.labs.base.pki import Authority, Pair, pair_in
 from nodeproof.model.pattern import Json
 from tests.fakes import executable
@@ -129,7 +129,7 @@ def read_with(authority: Authority, user: Mapping[str, Json], *nodes: Json, **cl
     path = authority.folder / "config"
     path.write_text(yaml.safe_dump(content))
     way = directly(load_kubeconfig(str(path), ""), "test", Pace(100.0))
-    return read_kubelets(nodes, (way, without_nodes_proxy))
+    return read_kubelets(nodes, [way])
 
 
 def user_with(kind: str, authority: Authority) -> Mapping[str, Json]:
@@ -184,14 +184,13 @@ def test_kubelet_that_is_not_verified_gets_no_token(
     ("status", "token", "reason"),
     [(200, "wrong", "HTTP 401"), (403, TOKEN, "get on nodes/configz"), (302, TOKEN, "HTTP 302")],
 )
-def test_refusal_leaves_the_reason_and_the_next_step(
+def test_refusal_leaves_the_reason(
     status: int, token: str, reason: str, authority: Authority
 ) -> None:
     with serving(authority) as kubelet:
         kubelet.status = status
         unread = read_with(authority, {"token": token}, kubelet.node()).unread[NAME]
     assert reason in unread
-    assert "--allow-nodes-proxy" in unread
 
 
 def test_kubelets_without_an_answer_delay_an_audit_once(authority: Authority) -> None:

@@ -101,9 +101,9 @@ def by_nodes_proxy(api: Api) -> Read:
     return lambda node: kubelet_configz(api, str(node["metadata"]["name"]))
 
 
-def without_nodes_proxy(_node: Node) -> Mapping[str, Json]:
-    """Refuse the way through the API server. Raises ApiError."""
-    raise ApiError(0, "the way through the API server needs --allow-nodes-proxy")
+def not_allowed(_node: Node) -> Mapping[str, Json]:
+    """Read no kubelet. Raises ApiError."""
+    raise ApiError(0, "/configz of a kubelet needs --read-kubelets or --allow-nodes-proxy")
 
 
 def _endpoint(node: Node) -> str:
