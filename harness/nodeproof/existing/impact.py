@@ -15,7 +15,7 @@ from nodeproof.cluster.resources import OWN_NAMESPACES, WATCHED
 from nodeproof.existing import inspection, marks
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import Inspection
-from nodeproof.existing.inventory import Inventory
+from nodeproof.existing.inventory import Inventory, not_available
 from nodeproof.faults.machine import PowerOff
 from nodeproof.model.cluster import condition_status, is_ready
 from nodeproof.model.pattern import Json
@@ -78,6 +78,7 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
         [volume for volume, is_local in volumes if not is_local],
         [volume for volume, is_local in volumes if is_local],
         [
+            *filter(None, [not_available([fault])]),
             *marks.harm_refusals(inventory, name, state.nodes, now),
             *_machine_refusals(name, fault, state),
             *_away(name, state.nodes),
