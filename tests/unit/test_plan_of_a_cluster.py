@@ -5,62 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from nodeproof.existing.marks import Mark
-from nodeproof.model.pattern import Json
 from nodeproof.session.options import Options, resolve
 from tests.unit.in_process import Call
-from tests.unit.own_cluster import JsonHandler, serving
-from tests.unit.test_impact import member, pod
-from tests.unit.test_inventory import UID
-from tests.unit.test_marks import NAME, NOW, node
+from tests.unit.own_cluster import Cluster, handler_of, named_like, serving
+from tests.unit.test_marks import NAME
 
 PLAN = ("plan", "--cluster", "cluster.yaml")
 
 
-class Cluster:
-    """The answer to a dry run of an eviction, and the requests other than reads."""
-
-    def __init__(self) -> None:
-        marked = node(Mark("ann", NOW.replace(year=2999), "machine-1", UID))["metadata"]
-        self.nodes: list[Json] = [member(metadata=marked)]
-        self.status, self.message, self.writes = 201, "", list[tuple[str, Json]]()
-
-    def content(self) -> Json:
-        """Return the objects by path."""
-        return {
-            "/version": {"gitVersion": "v1.36.0"},
-            "/api/v1/namespaces/kube-system": {"metadata": {"uid": UID}},
-            "/api/v1/nodes": {"items": self.nodes},
-            "/api/v1/pods": {"items": [pod()]},
-            "/apis/policy/v1/poddisruptionbudgets": {"items": []},
-        }
-
-
-def named_like(node: Json, name: str) -> Json:
-    """Return a Node like another one."""
-    return {**node, "metadata": {**node["metadata"], "name": name}}
-
-
-def handler_of(cluster: Cluster) -> type[JsonHandler]:
-    class Handler(JsonHandler):
-        def do_GET(self) -> None:
-            self.answer(200, cluster.content()[urlsplit(self.path).path])
-
-        def do_POST(self) -> None:
-            cluster.writes.append((self.path, self.body()))
-            self.answer(cluster.status, {"message": cluster.message})
-
-    return Handler
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Serve the cluster, and make the folder of its kubeconfig and inventory the working folder."""
+    """Serve a cluster, and make the folder of its kubeconfig and inventory the working folder."""
     cluster = Cluster()
     monkeypatch.chdir(tmp_path)
     with serving(handler_of(cluster), tmp_path, ["partition", "unit-down"]):

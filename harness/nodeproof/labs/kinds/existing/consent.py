@@ -83,7 +83,7 @@ class MarkedNodes:
         state = replace(impact.read_state(alone), machines=machines)
         if is_cut:
             yield from power_refusals(inventory, name, state.nodes, self.ssh)
-        yield from impact.forecast(inventory, name, fault.name, state, now).refusals
+        yield from impact.forecast(inventory, name, fault.name, state, now, needed.total_seconds()).refusals
         if name in state.nodes:
             yield from marks.expiry_refusals(state.nodes[name], now, needed)
 
