@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nodeproof.cluster.api import ApiError
 from nodeproof.cluster.resources import node
 from nodeproof.cluster.workloads import IMAGE
 from nodeproof.labs.client.handle import LabHandle
@@ -17,6 +19,7 @@ from tests.waiting import eventually
 
 NAME, PLANNER, ROLE = "nodeproof-mark", "nodeproof-plan", "node-role.kubernetes.io/control-plane"
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 POD_TIMEOUT_S = 60.0
 
@@ -47,6 +50,7 @@ def planner(served: Path, whole_lab: LabHandle, tmp_path: Path) -> Iterator[Path
         rule("", "list", "nodes", "pods"),
         rule("", "create", "pods/eviction"),
         rule("policy", "list", "poddisruptionbudgets"),
+        rule("apps", "list", "deployments", "daemonsets"),
     )
     with account(served, whole_lab, tmp_path, role(PLANNER, *rules)) as kubeconfig:
         yield kubeconfig
@@ -91,6 +95,34 @@ def web(own: OwnCluster) -> Iterator[str]:
     api.delete(f"{SETS}/nodeproof-web")
 
 
+@pytest.fixture
+def health_check(own: OwnCluster) -> Iterator[None]:
+    """Create a NodeHealthCheck that selects all nodes, and its resource."""
+    api, group, plural = own.lab.cluster.api, "remediation.medik8s.io", "nodehealthchecks"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": plural, "singular": "nodehealthcheck", "kind": "NodeHealthCheck"}
+    spec = {"group": group, "scope": "Cluster", "names": names, "versions": [version]}
+    api.create(DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
+    condition = {"type": "Ready", "status": "Unknown", "duration": "300s"}
+    check = {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "NodeHealthCheck",
+        "metadata": {"name": "workers"},
+        "spec": {"selector": {}, "unhealthyConditions": [condition]},
+    }
+
+    def is_created() -> bool:
+        with contextlib.suppress(ApiError):
+            api.ensure(f"/apis/{group}/v1alpha1/{plural}", check)
+            return True
+        return False
+
+    eventually(is_created, POD_TIMEOUT_S)
+    yield
+    api.delete(f"{DEFINITIONS}/{plural}.{group}")
+
+
 def test_mark_is_written_listed_and_removed(own: OwnCluster) -> None:
     name = own.names[0]
     write(own, *own.names)
@@ -128,8 +160,23 @@ def test_plan_names_what_a_fault_hits_and_what_refuses_it(own: OwnCluster, web: 
     process = own.nodeproof("plan")
     assert process.status == 0, process
     assert "  partition: can be injected" in process.stdout
+    assert "remediators: none" in process.stdout
     eventually(lambda: len(writes_by(own.lab, PLANNER)) == 2, POD_TIMEOUT_S)
     assert all("dryRun=All" in uri for uri in writes_by(own.lab, PLANNER))
+
+
+@pytest.mark.usefixtures("health_check")
+def test_plan_names_a_remediator_that_it_can_read(own: OwnCluster, planner: Path) -> None:
+    name = own.names[0]
+    write(own, name)
+    own.mark(name)
+    process = own.nodeproof("plan")
+    assert process.status == 0, process
+    assert "remediators: nodehealthchecks.remediation.medik8s.io workers (after 300 s)" in process.stdout
+    write(own, name, kubeconfig=planner)
+    process = own.nodeproof("plan")
+    assert process.status == 2, process
+    assert "refused: remediators are not known: nodehealthchecks" in process.stdout
 
 
 def test_plan_compares_the_machines_that_ssh_reaches_with_their_nodes(own: OwnCluster) -> None:

@@ -6,16 +6,19 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from nodeproof.existing.marks import Mark
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 from nodeproof.session.options import Options, resolve
 from tests.small_server import Quiet, served
+from tests.unit.test_impact import member, pod
 from tests.unit.test_inventory import UID
-from tests.unit.test_marks import NAME
+from tests.unit.test_marks import NAME, NOW, node
 
 
 class JsonHandler(Quiet):
@@ -52,6 +55,52 @@ def serving(handler: type[JsonHandler], folder: Path, faults: Sequence[str]) -> 
         (folder / "config").write_text(yaml.safe_dump(config))
         (folder / "cluster.yaml").write_text(yaml.safe_dump(inventory))
         yield
+
+
+class Cluster:
+    """Objects of a cluster with a marked Node and a pod, by path, and the requests other than reads.
+
+    `refused` has the paths that the API server refuses to read, and `status` and `message` are its answer to
+    a dry run of an eviction.
+    """
+
+    def __init__(self) -> None:
+        marked = node(Mark("ann", NOW.replace(year=2999), "machine-1", UID))["metadata"]
+        self.nodes: list[Json] = [member(metadata=marked)]
+        self.objects: dict[str, Json] = {
+            "/version": {"gitVersion": "v1.36.0"},
+            "/api/v1/namespaces/kube-system": {"metadata": {"uid": UID}},
+            "/api/v1/nodes": {"items": self.nodes},
+            "/api/v1/pods": {"items": [pod()]},
+            "/apis/policy/v1/poddisruptionbudgets": {"items": []},
+            "/apis/apps/v1/deployments": {"items": []},
+            "/apis/apps/v1/daemonsets": {"items": None},
+        }
+        self.refused = set[str]()
+        self.status, self.message, self.writes = 201, "", list[tuple[str, Json]]()
+
+
+def named_like(other: Json, name: str) -> Json:
+    """Return a Node like another one."""
+    return {**other, "metadata": {**other["metadata"], "name": name}}
+
+
+def handler_of(cluster: Cluster) -> type[JsonHandler]:
+    """Return what serves a cluster."""
+
+    class Handler(JsonHandler):
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            if path in cluster.refused:
+                self.answer(403, {"message": "forbidden"})
+            else:
+                self.answer(200 if path in cluster.objects else 404, cluster.objects.get(path))
+
+        def do_POST(self) -> None:
+            cluster.writes.append((self.path, self.body()))
+            self.answer(cluster.status, {"message": cluster.message})
+
+    return Handler
 
 
 def refuse_run(folder: Path, reason: str, **guard: Json) -> None:

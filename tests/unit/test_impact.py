@@ -46,7 +46,7 @@ def forecast(of: State, fault: str = "partition") -> Impact:
 
 
 def test_replaceable_pod_refuses_nothing() -> None:
-    assert forecast(state(pod())) == Impact(["default/web-1"], [], [], [], [])
+    assert forecast(state(pod())) == Impact(["default/web-1"], [], [], [], [], [])
 
 
 @pytest.mark.parametrize(

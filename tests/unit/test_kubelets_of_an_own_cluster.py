@@ -184,9 +184,7 @@ def test_kubelet_that_is_not_verified_gets_no_token(
     ("status", "token", "reason"),
     [(200, "wrong", "HTTP 401"), (403, TOKEN, "get on nodes/configz"), (302, TOKEN, "HTTP 302")],
 )
-def test_refusal_leaves_the_reason(
-    status: int, token: str, reason: str, authority: Authority
-) -> None:
+def test_refusal_leaves_the_reason(status: int, token: str, reason: str, authority: Authority) -> None:
     with serving(authority) as kubelet:
         kubelet.status = status
         unread = read_with(authority, {"token": token}, kubelet.node()).unread[NAME]

@@ -1,56 +1,25 @@
-"""The command `plan --cluster` against a small API server with one Node and one pod."""
+"""The command `plan --cluster` and the options of a run against a small API server with a pod on a Node."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
-from nodeproof.existing.marks import Mark
-from nodeproof.model.pattern import Json
+from nodeproof.session.options import Options, resolve
 from tests.unit.in_process import Call
-from tests.unit.own_cluster import JsonHandler, serving
-from tests.unit.test_impact import member, pod
-from tests.unit.test_inventory import UID
-from tests.unit.test_marks import NAME, NOW, node
+from tests.unit.own_cluster import Cluster, handler_of, named_like, serving
+from tests.unit.test_marks import NAME
 
 PLAN = ("plan", "--cluster", "cluster.yaml")
 
 
-class Cluster:
-    """The answer to a dry run of an eviction, and the requests other than reads."""
-
-    def __init__(self) -> None:
-        self.status, self.message, self.writes = 201, "", list[tuple[str, Json]]()
-
-
-def answer_of(path: str) -> Json:
-    marked = node(Mark("ann", NOW.replace(year=2999), "machine-1", UID))["metadata"]
-    return {
-        "/api/v1/namespaces/kube-system": {"metadata": {"uid": UID}},
-        "/api/v1/nodes": {"items": [member(metadata=marked)]},
-        "/api/v1/pods": {"items": [pod()]},
-        "/apis/policy/v1/poddisruptionbudgets": {"items": []},
-    }[path]
-
-
-def handler_of(cluster: Cluster) -> type[JsonHandler]:
-    class Handler(JsonHandler):
-        def do_GET(self) -> None:
-            self.answer(200, answer_of(urlsplit(self.path).path))
-
-        def do_POST(self) -> None:
-            cluster.writes.append((self.path, self.body()))
-            self.answer(cluster.status, {"message": cluster.message})
-
-    return Handler
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Serve the cluster, and make the folder of its kubeconfig and inventory the working folder."""
+    """Serve a cluster, and make the folder of its kubeconfig and inventory the working folder."""
     cluster = Cluster()
     monkeypatch.chdir(tmp_path)
     with serving(handler_of(cluster), tmp_path, ["partition", "unit-down"]):
@@ -90,6 +59,39 @@ def test_missing_right_is_a_problem_and_no_reason(cluster: Cluster, call: Call) 
 def test_pod_that_ended_meanwhile_refuses_nothing(cluster: Cluster, call: Call) -> None:
     cluster.status = 404
     assert call(*PLAN).status == 0
+
+
+def test_fault_that_no_run_can_inject_is_refused(cluster: Cluster, call: Call, tmp_path: Path) -> None:
+    inventory = tmp_path / "cluster.yaml"
+    inventory.write_text(inventory.read_text().replace("- partition", "- clock"))
+    output = call(*PLAN)
+    assert "  clock: refused\n    refused: not available on somebody's own cluster yet: clock" in output.out
+    assert "  unit-down: can be injected" in output.out
+    assert "1 of 2 allowed faults refused" in output.refusal
+
+
+@pytest.mark.parametrize(
+    ("may", "other", "named"),
+    [
+        (["partition", "unit-down"], ["partition"], []),
+        (["unit-down", "swap"], ["clock", "swap"], ["clock, swap"]),
+    ],
+)
+def test_run_names_the_faults_that_it_cannot_inject(
+    cluster: Cluster,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    may: list[str],
+    other: list[str],
+    named: list[str],
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    cluster.nodes.append(named_like(cluster.nodes[0], "worker-8"))
+    nodes = {NAME: {"may": may}, "worker-8": {"may": other}}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"nodes": nodes}))
+    resolve(Options(cluster=str(path)))
+    printed = capsys.readouterr().err
+    assert re.findall(r"not available on somebody's own cluster yet: (.*) \(only", printed) == named
 
 
 def test_silent_machine_refuses_every_fault_with_ssh(cluster: Cluster, call: Call, tmp_path: Path) -> None:

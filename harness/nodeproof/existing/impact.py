@@ -12,10 +12,12 @@ from nodeproof.checks.invariants import FOR_EVER, unreachable_toleration_s
 from nodeproof.cluster import resources
 from nodeproof.cluster.api import Api, ApiError
 from nodeproof.cluster.resources import OWN_NAMESPACES, WATCHED
-from nodeproof.existing import inspection, marks
+from nodeproof.existing import inspection, marks, remediators
 from nodeproof.existing.connection import ConnectedCluster, connected
 from nodeproof.existing.inspection import Inspection
-from nodeproof.existing.inventory import Inventory
+from nodeproof.existing.inventory import Inventory, not_available
+from nodeproof.existing.remediators import Remediators
+from nodeproof.existing.selectors import selects
 from nodeproof.faults.machine import PowerOff
 from nodeproof.model.cluster import condition_status, is_ready
 from nodeproof.model.pattern import Json
@@ -53,6 +55,7 @@ class State:
     evictions: Mapping[str, str] = field(default_factory=dict)
     machines: Mapping[str, Inspection | str] | None = None
     power: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    remediators: Remediators = field(default_factory=Remediators)
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,14 @@ class Impact:
     budgets: Sequence[str]
     volumes: Sequence[str]
     local_volumes: Sequence[str]
+    remediators: Sequence[str]
     refusals: Sequence[str]
 
 
-def forecast(inventory: Inventory, name: str, fault: str, state: State, now: datetime) -> Impact:
-    """Return what a fault on a listed node would hit, and what refuses it."""
+def forecast(
+    inventory: Inventory, name: str, fault: str, state: State, now: datetime, lasts_s: float = 0.0
+) -> Impact:
+    """Return what a fault on a listed node, which may last so long (s), would hit, and what refuses it."""
     pods = _pods_hit(fault, name, state.pods)
     covered = [(budget, [pod for pod in pods if covers(budget, pod)]) for budget in state.budgets]
     budgets = [(budget, members) for budget, members in covered if members]
@@ -77,13 +83,16 @@ def forecast(inventory: Inventory, name: str, fault: str, state: State, now: dat
         [f"{_full_name(budget)} ({_allowance(budget, members)})" for budget, members in budgets],
         [volume for volume, is_local in volumes if not is_local],
         [volume for volume, is_local in volumes if is_local],
+        state.remediators.shown(name),
         [
+            *filter(None, [not_available([fault])]),
             *marks.harm_refusals(inventory, name, state.nodes, now),
             *_machine_refusals(name, fault, state),
             *_away(name, state.nodes),
             *(_quorum_refusals(name, state.nodes) if fault == PowerOff.name else ()),
             *_bare_refusals(pods),
             *_budget_refusals(pods, budgets, state.evictions),
+            *state.remediators.refusals(name, lasts_s),
         ],
     )
 
@@ -188,21 +197,7 @@ def covers(budget: Json, pod: Json) -> bool:
     selector = budget["spec"].get("selector")
     if selector is None or budget["metadata"]["namespace"] != pod["metadata"]["namespace"]:
         return False
-    labels = pod["metadata"].get("labels") or {}
-    exact = selector.get("matchLabels") or {}
-    expressions = selector.get("matchExpressions") or ()
-    return exact.items() <= labels.items() and all(_is_met(expression, labels) for expression in expressions)
-
-
-def _is_met(expression: Json, labels: Mapping[str, str]) -> bool:
-    """Return whether labels meet a requirement (apimachinery/pkg/labels/selector.go, Requirement.Matches)."""
-    key, values = expression["key"], expression.get("values") or ()
-    return {
-        "In": labels.get(key) in values,
-        "NotIn": labels.get(key) not in values,
-        "Exists": key in labels,
-        "DoesNotExist": key not in labels,
-    }[expression["operator"]]
+    return selects(selector, pod["metadata"].get("labels") or {})
 
 
 def _volumes_of(pod: Json, state: State) -> Iterator[tuple[str, bool]]:
@@ -240,8 +235,9 @@ def _is_local(volume: Json) -> bool:
 
 
 _RIGHTS = (
-    "get on namespaces, persistentvolumeclaims and persistentvolumes, list on nodes, pods and "
-    "poddisruptionbudgets, and create on pods/eviction for dry runs"
+    "get on namespaces, persistentvolumeclaims and persistentvolumes, list on nodes, pods, "
+    "poddisruptionbudgets, machinehealthchecks, machines, nodehealthchecks, deployments and daemonsets, "
+    "and create on pods/eviction for dry runs"
 )
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _NOT_FOUND, _NO_ANSWER = 404, (0, 401)
@@ -286,6 +282,7 @@ def _lines(faults: Sequence[str], effect: Impact) -> Iterator[str]:
         "disruption budgets": effect.budgets,
         "volumes": effect.volumes,
         "local volumes": effect.local_volumes,
+        "remediators": effect.remediators,
     }
     texts = [f"refused: {reason}" for reason in effect.refusals]
     texts += [f"{title}: {', '.join(names) or 'none'}" for title, names in lists.items()]
@@ -320,6 +317,7 @@ def read_state(cluster: ConnectedCluster) -> State:
         claims,
         _objects(api, {name: f"/api/v1/persistentvolumes/{name}" for name in bound}),
         dict(_refused_evictions(api, hit)),
+        remediators=remediators.read(api, {name: nodes[name] for name in listed if name in nodes}),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import combinations
@@ -17,12 +17,21 @@ from nodeproof.catalogue import Document, Place
 from nodeproof.existing import guards
 from nodeproof.existing.guards import Abort, Alerts, Hours
 from nodeproof.existing.power import DRIVERS, Power
+from nodeproof.faults import Fault
 from nodeproof.faults.machine import PowerOff
+from nodeproof.faults.partition import Partition
+from nodeproof.faults.units import UnitDown
 from nodeproof.hints import page
 from nodeproof.model import redact
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
 
+INJECTABLE: Mapping[type[Fault], Set[str]] = {
+    Partition: {"direction", "answer"},
+    PowerOff: frozenset(),
+    UnitDown: frozenset(),
+}
+"""The faults that a run can inject, each with the arguments that a scenario may set; the schema has more."""
 _SCHEMA = Path(__file__).with_name("inventory.schema.json")
 _NEXT_STEP = f"correct the inventory; see {page('docs/how-to/prepare-your-cluster.md')}"
 _VARIABLE = "secret_env"
@@ -108,6 +117,15 @@ class Inventory:
     def abort_reasons(self) -> list[str]:
         """Return why a fault must end now, or must not begin; a condition that does not answer is one."""
         return self.abort.reasons(self.path.parent)
+
+
+def not_available(faults: Iterable[str]) -> str:
+    """Return which of these faults no run can inject yet, as text; empty if it can inject all."""
+    names = sorted({fault.name for fault in INJECTABLE})
+    others = ", ".join(sorted({*faults} - {*names}))
+    return (
+        f"not available on somebody's own cluster yet: {others} (only {', '.join(names)})" if others else ""
+    )
 
 
 def read(path: Path) -> Inventory:

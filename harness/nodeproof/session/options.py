@@ -238,6 +238,9 @@ def _resolve_cluster(options: Options, workers: int) -> Options:
             number = counted(len(marked), "marked node")
             what = f"{number} may be harmed, a run needs {_MARKED}: one stays in service"
             raise Problem(what, options.cluster, "mark nodes with `nodeproof mark`", reasons)
+    others = inventory.not_available(fault for entry in content.nodes.values() for fault in entry.faults)
+    if others:
+        terminal.say(f"{path}: {others}")
     return replace(
         options,
         lab=str(path.absolute()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +12,9 @@ from typing import Any
 from nodeproof.existing import impact, marks
 from nodeproof.existing.connection import ConnectedCluster
 from nodeproof.existing.inspection import inspect_host, power_refusals
+from nodeproof.existing.inventory import INJECTABLE
 from nodeproof.faults import Fault
 from nodeproof.faults.machine import PowerOff
-from nodeproof.faults.partition import Partition
-from nodeproof.faults.units import UnitDown
 from nodeproof.labs.kinds.existing.machine import BOOT_TIMEOUT_S
 from nodeproof.machines.openssh import OpenSsh
 from nodeproof.model.cluster import ZONE_LABEL
@@ -23,12 +22,6 @@ from nodeproof.safety.guard import Declared, NotPermitted, Record
 from nodeproof.safety.injector import HEAL_TIMEOUT_S
 
 Json = Any
-FAULTS: Mapping[str, Set[str]] = {
-    Partition.word: {"direction", "answer"},
-    PowerOff.word: frozenset(),
-    UnitDown.word: frozenset(),
-}
-"""The words of the faults that the owner may allow, each with the arguments that a scenario may set."""
 _ID = re.compile(r"[0-9a-f]{8}")
 
 
@@ -90,18 +83,18 @@ class MarkedNodes:
         state = replace(impact.read_state(alone), machines=machines)
         if is_cut:
             yield from power_refusals(inventory, name, state.nodes, self.ssh)
-        yield from impact.forecast(inventory, name, fault.name, state, now).refusals
+        yield from impact.forecast(inventory, name, fault.name, state, now, needed.total_seconds()).refusals
         if name in state.nodes:
             yield from marks.expiry_refusals(state.nodes[name], now, needed)
 
 
 def _check_kind(fault: Fault) -> None:
     """Raise NotPermitted unless the owner may allow a fault with its arguments."""
-    if fault.word not in FAULTS:
+    if type(fault) not in INJECTABLE:
         raise NotPermitted(f"{fault.name} is no fault for somebody's own cluster")
     default = type(fault)(fault.node, id=fault.id)
     own = sorted({name for name, value in vars(fault).items() if value != vars(default)[name]})
-    if set(own) - FAULTS[fault.word]:
+    if set(own) - INJECTABLE[type(fault)]:
         raise NotPermitted(f"{fault.name} with {', '.join(own)} is no fault for somebody's own cluster")
 
 

@@ -25,13 +25,13 @@ from nodeproof.cluster.workloads import PodSettings
 from nodeproof.existing.configuration import read_configuration
 from nodeproof.existing.connection import connected, local_user
 from nodeproof.existing.inspection import ssh_config
-from nodeproof.existing.inventory import ListedNode
+from nodeproof.existing.inventory import INJECTABLE, ListedNode
 from nodeproof.existing.marks import machine_id
 from nodeproof.hints import page
 from nodeproof.labs.base.profiles import DOCUMENTED
 from nodeproof.labs.base.spec import NodeSpec
 from nodeproof.labs.base.wire import NodeInfo
-from nodeproof.labs.kinds.existing.consent import FAULTS, MarkedNodes, marked_nodes, zone_of
+from nodeproof.labs.kinds.existing.consent import MarkedNodes, marked_nodes, zone_of
 from nodeproof.labs.kinds.existing.lock import ClusterLock
 from nodeproof.labs.kinds.existing.machine import ClusterMachine, PowerSwitch, api_endpoints
 from nodeproof.labs.kinds.kind import Access, Consent, Fleet, Kind, Lifecycle, Limits
@@ -263,5 +263,5 @@ EXISTING = Kind(
     features=frozenset({"power", "real-pods", "systemd"}),
     limits=Limits(nodes=5000, labs_per_core=0, zones_per_core=0, common_nodes=5000),
     connect=connect,
-    only_faults=FAULTS,
+    only_faults={fault.word: arguments for fault, arguments in INJECTABLE.items()},
 )
