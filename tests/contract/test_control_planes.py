@@ -188,7 +188,7 @@ def test_guard_keeps_the_quorum(lab: LabHandle) -> None:
 def test_down_leaves_nothing(lab: LabHandle) -> None:
     lab.down()
     assert not lab.dir.exists()
-    # The supervisor ends right after it has removed the folder.
+    # With sudo, that ends right after the supervisor.
     assert eventually(lambda: not processes_of(lab), HEAL_TIMEOUT_S)
 
 

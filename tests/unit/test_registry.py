@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -30,6 +31,7 @@ from nodeproof.model.overrides import Overrides
 from nodeproof.model.problem import Problem
 from nodeproof.safety.ledger import Ledger
 from tests.fakes import in_turn
+from tests.waiting import eventually
 
 # The running labs of a machine: the default one, healing others, and sweeping up after killed ones
 
@@ -311,6 +313,46 @@ def test_status_of_another_version_fails(status: dict[str, object], monkeypatch:
     monkeypatch.setattr(client, "_checked", lambda *_: status)
     with pytest.raises(Problem, match=r"another version .*`nodeproof down --lab-name p-000000"):
         client.status()
+
+
+SUPERVISES = """
+import fcntl, os, pathlib, shutil, socket, sys, time
+folder = pathlib.Path(sys.argv[1])
+folder.mkdir()
+lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.flock(lock, fcntl.LOCK_EX)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(str(folder / "new"))
+listener.listen()
+(folder / "new").rename(folder / "s")
+while True:
+    client, _ = listener.accept()
+    if b"down" in client.recv(1000):
+        break
+client.sendall(b'{"ok": true}\\n')
+if sys.argv[2] == "removes":
+    shutil.rmtree(folder)
+time.sleep(0.5)
+"""
+"""A supervisor that ends only after it has removed its lab's folder, or that leaves it."""
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_lab_is_down_once_its_supervisor_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removes: bool
+) -> None:
+    monkeypatch.setattr(registry, "RUNTIME_ROOT", tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    argv = [sys.executable, "-c", SUPERVISES, str(tmp_path / MINE), "removes" * removes]
+    child = proc.start(argv, log=tmp_path / "log")
+    try:
+        assert eventually((tmp_path / MINE / "s").is_socket, TIMEOUT_S)
+        with contextlib.nullcontext() if removes else pytest.raises(Problem, match="left its folder"):
+            registry.down(MINE)
+        assert child.poll() == 0
+    finally:
+        child.kill()
+        child.wait(timeout=TIMEOUT_S)
 
 
 def test_hanging_machine_is_one_line_and_its_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -120,6 +121,8 @@ _HOLD_TIMEOUT_S = 60.0
 _SEE_STATUS = "see `nodeproof status`"
 _DIAL_ERRORS = {"refused": ConnectionRefusedError, "timed-out": TimeoutError}
 _RELAY_TIMEOUT_S = 10.0
+_PEER = struct.Struct("3i")
+"""Process, user and group of a socket's peer."""
 Reply = tuple[Mapping[str, Json], int | None]
 """A message, and the descriptor that came with it."""
 
@@ -231,6 +234,16 @@ class SupervisorClient:
     def down(self) -> None:
         """Tear the lab down; return once it has started to end."""
         self._checked({"verb": "down"}, 20)
+
+    def process(self) -> int:
+        """Return a descriptor of the supervisor's process (pidfd_open(2)). Raises Problem."""
+        with self._connect(20) as sock:
+            # The peer of a client is the process that listens (SO_PEERCRED in unix(7)).
+            peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        try:
+            return os.pidfd_open(_PEER.unpack(peer)[0])
+        except OSError as error:
+            raise Problem(f"the supervisor is no process here: {error}", self._where, _SEE_STATUS) from error
 
     def _checked(self, request: Mapping[str, Json], timeout_s: float) -> Mapping[str, Json]:
         reply, _ = self._request(request, timeout_s)

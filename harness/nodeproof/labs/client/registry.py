@@ -15,7 +15,7 @@ from nodeproof.labs.base.spec import RUNTIME_ROOT, LabSpec
 from nodeproof.labs.base.wire import LabStatus, SupervisorClient
 from nodeproof.labs.client import starting
 from nodeproof.labs.client.handle import InUse, LabHandle
-from nodeproof.labs.client.supervised import supervised, wait_removed
+from nodeproof.labs.client.supervised import end, supervised
 from nodeproof.labs.kinds import EXISTING
 from nodeproof.model.problem import OutsideError, Problem
 from nodeproof.root import become_root, root_prefix
@@ -96,8 +96,7 @@ def down(name: str) -> None:
     """Tear a lab down by name, whether its supervisor is alive or was killed. Raises Problem."""
     folder = _folder(name)
     if _is_held(folder):
-        SupervisorClient(folder / "s").down()
-        wait_removed(folder)
+        end(SupervisorClient(folder / "s"))
     else:
         _remove(folder)
     Ledger(name).forget()

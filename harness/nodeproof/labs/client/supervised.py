@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,6 @@ from nodeproof.machines.ssh import Host, SshAccess, SshMachine
 from nodeproof.model.needs import ATTACHER, CLOUD, COMPONENTS, role_of
 from nodeproof.model.pattern import Json
 from nodeproof.model.problem import Problem
-from nodeproof.waiting import wait_until
 
 DOWN_TIMEOUT_S = 30.0
 LOG_LINES = 10
@@ -37,6 +37,7 @@ _LOST = {
     "memory for logs": "its components' log lines are lost",
     "memory": "its etcd and its machines cannot write; end it with `nodeproof down`",
 }
+_TRY_DOWN = "run `nodeproof down`"
 _ANSWER_TIMEOUT_S = 1.0
 _LOOPBACK = "127.0.0.1"
 _PORTS: Mapping[str, int] = {
@@ -309,9 +310,8 @@ class SupervisedLifecycle(Lifecycle):
             self._logs = None
 
     def down(self) -> None:
-        self.supervisor.down()
+        end(self.supervisor)
         self.close()
-        wait_removed(self.folder)
 
 
 def _is_or_was(usage: MemoryUsage, since_t: float | None) -> str:
@@ -322,10 +322,24 @@ def _is_or_was(usage: MemoryUsage, since_t: float | None) -> str:
     return "was" if was_t is not None and since_t is not None and was_t >= since_t else ""
 
 
-def wait_removed(folder: Path) -> None:
-    """Wait until a lab's folder is removed. Raises Problem if it stays."""
-    if not wait_until(lambda: not folder.exists(), DOWN_TIMEOUT_S):
-        raise Problem(f"{folder} still exists after {DOWN_TIMEOUT_S:g} s", "lab", "run `nodeproof down`")
+def end(supervisor: SupervisorClient) -> None:
+    """Tear a lab down, and wait until its supervisor, which removes everything, has ended.
+
+    Raises Problem, also if the lab's folder stays.
+    """
+    process = supervisor.process()
+    try:
+        supervisor.down()
+        exit_poll = select.poll()
+        exit_poll.register(process, select.POLLIN)
+        has_ended = bool(exit_poll.poll(1000 * DOWN_TIMEOUT_S))
+    finally:
+        os.close(process)
+    folder = supervisor.path.parent
+    if not has_ended:
+        raise Problem(f"the supervisor still runs after {DOWN_TIMEOUT_S:g} s", str(folder), _TRY_DOWN)
+    if folder.exists():
+        raise Problem("the supervisor ended and left its folder", str(folder), _TRY_DOWN)
 
 
 @dataclass(frozen=True)
