@@ -44,6 +44,7 @@ class Kubelet:
 
     port: int = 0
     status: int = 200
+    configz: Json = field(default_factory=lambda: {"kubeletconfig": CONFIGURATION})
     requests: list[str] = field(default_factory=list)
 
     def node(self, name: str = NAME, address: str = "127.0.0.1") -> Json:
@@ -55,7 +56,7 @@ class Kubelet:
         self.requests.append(token)
         if token != f"Bearer {TOKEN}" and not has_certificate:
             return 401, {}
-        return self.status, {"kubeletconfig": CONFIGURATION}
+        return self.status, self.configz
 
 
 def issued(authority: Authority, host: str = "127.0.0.1") -> Pair:
@@ -119,7 +120,8 @@ def authority(tmp_path: Path) -> Authority:
 
 def read_with(authority: Authority, user: Mapping[str, Json], *nodes: Json, **cluster: str) -> Kubelets:
     """Read kubelets with a user's credentials in a kubeconfig of the authority."""
-    own = {"server": "https://127.0.0.1:1", "certificate-authority": str(authority.bundle), **cluster}
+    fields = {"server": "https://127.0.0.1:1", "certificate-authority": str(authority.bundle), **cluster}
+    own = {name: value for name, value in fields.items() if value}
     content = {
         "clusters": [{"name": "prod", "cluster": own}],
         "users": [{"name": "me", "user": user}],
@@ -189,6 +191,31 @@ def test_refusal_leaves_the_reason(status: int, token: str, reason: str, authori
         kubelet.status = status
         unread = read_with(authority, {"token": token}, kubelet.node()).unread[NAME]
     assert reason in unread
+
+
+@pytest.mark.parametrize("configz", [[1], 5, {}, {"a": 5}, {"kubeletconfig": "x" * (1 << 21)}])
+def test_other_answer_leaves_one_kubelet_unread(configz: Json, authority: Authority) -> None:
+    with serving(authority) as kubelet, serving(authority) as other:
+        kubelet.configz = configz
+        result = read_with(authority, {"token": TOKEN}, kubelet.node(), other.node("n-2"))
+    assert result.unread.keys() == {NAME}
+    assert result.configurations == {"n-2": CONFIGURATION}
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1/x"])
+def test_address_that_a_kubelet_invents_gets_no_request(address: str, authority: Authority) -> None:
+    with serving(authority, issued(authority, "localhost")) as kubelet:
+        result = read_with(authority, {"token": TOKEN}, kubelet.node(address=address))
+    assert "no IP address" in result.unread[NAME]
+    assert kubelet.requests == []
+
+
+def test_kubeconfig_without_a_ca_reads_no_kubelet(authority: Authority) -> None:
+    """The CAs of the system would verify other hosts."""
+    with serving(authority) as kubelet:
+        result = read_with(authority, {"token": TOKEN}, kubelet.node(), **{"certificate-authority": ""})
+    assert "certificate-authority" in result.unread[NAME]
+    assert kubelet.requests == []
 
 
 def test_kubelets_without_an_answer_delay_an_audit_once(authority: Authority) -> None:

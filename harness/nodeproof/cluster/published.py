@@ -29,12 +29,12 @@ def kubelet_configz(api: Api, name: str) -> Mapping[str, Json]:
     return sole_configuration(api.get(f"{node(name)}/proxy/configz"), f"kubelet {name}")
 
 
-def sole_configuration(document: Mapping[str, Json], where: str) -> Mapping[str, Json]:
+def sole_configuration(document: Json, where: str) -> Mapping[str, Json]:
     """Return the only configuration in an answer of /configz. Raises Problem if there is another number."""
-    if len(document) != 1:
-        raise Problem(f"{len(document)} configurations at /configz", where, "check the component's version")
-    (inner,) = document.values()
-    return dict(inner)
+    values = list(document.values()) if isinstance(document, dict) else []
+    if len(values) != 1 or not isinstance(values[0], dict):
+        raise Problem(f"{len(values)} configurations at /configz", where, "check the component's version")
+    return values[0]
 
 
 _STARTED = re.compile(r"^process_start_time_seconds (\S+)$", re.MULTILINE)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import urllib3
 from kubernetes.client import ApiClient
@@ -23,11 +24,14 @@ Node = Mapping[str, Json]
 Read = Callable[[Node], Mapping[str, Json]]
 """A way to read the configuration of a node's kubelet. Raises ApiError, Problem."""
 CONNECT_TIMEOUT_S = 2.0
-_TIMEOUT = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, total=4.0)
+ANSWER_TIMEOUT_S = 4.0
+_TIMEOUT = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, total=ANSWER_TIMEOUT_S)
 _ALL_S = 8.0
-"""Time (s) in which the reads of all kubelets begin, so that an audit takes less than a minute."""
+"""Time (s) in which the reads of all kubelets begin, or as long as the rate takes for all of them."""
 _THREADS = int(CONNECT_TIMEOUT_S * REQUESTS_PER_S)
 """As many as keep the rate while no kubelet answers."""
+_MOST_BYTES = 1 << 20
+"""A kubelet's configuration has a few KiB."""
 _PORT = 10250
 _REFUSALS = {
     401: "the kubelet does not accept the user's credentials",
@@ -47,16 +51,17 @@ class Kubelets:
 
 def read_kubelets(nodes: Sequence[Node], ways: Sequence[Read]) -> Kubelets:
     """Read the configuration of each node's kubelet by the first way that succeeds, nodes in parallel."""
-    end_t = time.monotonic() + _ALL_S
+    most_s = max(_ALL_S, len(nodes) / REQUESTS_PER_S + CONNECT_TIMEOUT_S)
+    end_t = time.monotonic() + most_s
 
     def read(node: Node) -> Mapping[str, Json] | str:
         if time.monotonic() > end_t:
-            return f"not read: an audit reads kubelets for {_ALL_S:g} s at most"
+            return f"not read: too many kubelets did not answer in {most_s:g} s"
         reasons = []
         for way in ways:
             try:
                 return way(node)
-            except (ApiError, Problem) as error:
+            except (ApiError, Problem, ValueError) as error:
                 reasons.append(str(error))
         return "; ".join(reasons)
 
@@ -80,13 +85,16 @@ def directly(access: Access, user_agent: str, pace: Pace) -> Read:
     client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
 
     def read(node: Node) -> Mapping[str, Json]:
+        if not configuration.ssl_ca_cert:
+            # Without it, urllib3 trusts the CAs of the system: another host could get the token.
+            raise ApiError(0, "the kubeconfig has no certificate-authority to verify kubelets by")
         url = f"https://{_endpoint(node)}/configz"
         pace.wait()
         try:
             response = client.rest_client.pool_manager.request(
-                "GET", url, headers=headers, timeout=_TIMEOUT, retries=False
+                "GET", url, headers=headers, timeout=_TIMEOUT, retries=False, preload_content=False
             )
-            content = json.loads(response.data) if response.status == 200 else {}
+            content = json.loads(_content(response)) if response.status == 200 else {}
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ApiError(0, _reason(error)) from error
         if response.status != 200:
@@ -113,8 +121,25 @@ def _endpoint(node: Node) -> str:
     if not addresses:
         raise ApiError(0, "the Node has no InternalIP")
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or _PORT
-    host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
-    return f"{host}:{port}"
+    try:
+        address = ip_address(addresses[0])
+    except ValueError as error:
+        # A kubelet writes it, and a name could be another host's.
+        raise ApiError(0, "the Node's InternalIP is no IP address") from error
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def _content(response: urllib3.BaseHTTPResponse) -> bytes:
+    """Return the content of an answer. Raises ValueError if it is too long or slow, HTTPError."""
+    end_t, content = time.monotonic() + ANSWER_TIMEOUT_S, b""
+    try:
+        for part in response.stream(1 << 16):
+            content += part
+            if len(content) > _MOST_BYTES or time.monotonic() > end_t:
+                raise ValueError("too much, or too slow")
+        return content
+    finally:
+        response.close()
 
 
 def _reason(error: Exception) -> str:
@@ -123,7 +148,8 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         if cause.verify_code in _SELF_SIGNED:
             return "the certificate is self-signed, as a kubelet's own is without serverTLSBootstrap"
-        return f"the certificate is not verified by the cluster's CA: {cause.verify_message}"
+        problem = cause.verify_message.partition(",")[0]
+        return f"the certificate is not verified by the cluster's CA: {problem}"
     if isinstance(error, urllib3.exceptions.ConnectTimeoutError | urllib3.exceptions.NewConnectionError):
         return "the kubelet cannot be reached from here"
     return f"the kubelet does not answer /configz: {type(error).__name__}"
