@@ -103,6 +103,15 @@ def test_node_health_check_counts_by_its_shortest_time(
     assert effect(connection).remediators == [f"nodehealthchecks.{MEDIK8S} workers (after 300 s)"]
 
 
+def test_condition_of_another_program_may_become_true_by_a_fault(
+    remediated: Remediated, connection: ConnectedCluster
+) -> None:
+    conditions = [{"type": "KubeletUnhealthy", "status": "True", "duration": "60s"}]
+    check = health_check(selector={}, unhealthyConditions=conditions)
+    remediated.serve(MEDIK8S, "nodehealthchecks", check)
+    assert effect(connection).remediators == [f"nodehealthchecks.{MEDIK8S} workers (after 60 s)"]
+
+
 def test_time_that_cannot_be_read_refuses_every_fault(
     remediated: Remediated, connection: ConnectedCluster
 ) -> None:

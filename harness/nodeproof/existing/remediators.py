@@ -71,7 +71,7 @@ def read(api: Api, nodes: Mapping[str, Json]) -> Remediators:
     found, unread = {name: list(_karpenter(node)) for name, node in nodes.items()}, []
     for group, resource in _CHECKS:
         try:
-            checks = [check for check in _items(api, group, resource) if not _is_paused(check)]
+            checks = [check for check in _items(api, group, resource) if not _is_paused(check, resource)]
         except ApiError as error:
             unread.append(f"{resource}.{group}: {error}")
             continue
@@ -134,9 +134,11 @@ def _selects(check: Json, obj: Json) -> bool:
     return selects(spec.get("selector") or {}, metadata.get("labels") or {})
 
 
-def _is_paused(check: Json) -> bool:
-    annotations = check["metadata"].get("annotations") or ()
-    return _PAUSED in annotations or bool(_spec(check).get("pauseRequests"))
+def _is_paused(check: Json, resource: str) -> bool:
+    """Return whether a health check does not act, by what its own controller reads."""
+    if resource == "nodehealthchecks":
+        return bool(_spec(check).get("pauseRequests"))
+    return _PAUSED in (check["metadata"].get("annotations") or ())
 
 
 def _spec(obj: Json) -> Json:
@@ -146,12 +148,14 @@ def _spec(obj: Json) -> Json:
 def _after_s(spec: Json) -> Sequence[float]:
     """Return the shortest time-out (s) of conditions that a fault may cause; empty without one.
 
-    A node without heartbeats has no condition that is True. A time-out that cannot be read is 0.
+    Only Ready cannot become True by a fault. A time-out that cannot be read is 0.
     """
     checks = spec.get("checks") or {}
     of_node, of_machine = (checks.get(f"unhealthy{kind}Conditions") or () for kind in ("Node", "Machine"))
     conditions = [*(spec.get("unhealthyConditions") or ()), *of_node, *of_machine]
-    return sorted(_timeout_s(entry) for entry in conditions if entry.get("status") != "True")[:1]
+    healthy = ("Ready", "True")
+    unhealthy = [entry for entry in conditions if (entry.get("type"), entry.get("status")) != healthy]
+    return sorted(map(_timeout_s, unhealthy))[:1]
 
 
 def _timeout_s(condition: Json) -> float:
