@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -128,7 +129,11 @@ def set_up_network() -> None:
     lines = [add_bridge(PLANE_BRIDGE, len(BRIDGES)), f"addr add {_GATEWAY}/16 dev {PLANE_BRIDGE}"]
     ip_batch([*lines, f"link set {PLANE_BRIDGE} up"])
     forward()
-    Path("/proc/sys/net/ipv4/tcp_syn_retries").write_text(_SYN_RETRIES)
+    tcp = Path("/proc/sys/net/ipv4")
+    (tcp / "tcp_syn_retries").write_text(_SYN_RETRIES)
+    with contextlib.suppress(FileNotFoundError):
+        # Linux 6.5 and later repeat a SYN so many times more.
+        (tcp / "tcp_syn_linear_timeouts").write_text("0")
     proc.run(["nft", "-f", "-"], stdin=_TABLE, timeout_s=_BOOT_TIMEOUT_S)
 
 
