@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -30,12 +31,13 @@ def lock(file: int, path: Path, timeout_s: float) -> None:
 
     Raises Problem.
     """
-    until_t = time.monotonic() + timeout_s
-    while not try_lock(file):
-        if time.monotonic() >= until_t:
-            message = f"another process still holds this lock after {timeout_s:g} s"
-            raise Problem(message, str(path), "wait for that process, which fuser(1) shows, or end it")
+    # Tries instead of a clock: a process that was stopped has not waited.
+    for _try in range(math.ceil(timeout_s / _PERIOD_S)):
+        if try_lock(file):
+            return
         time.sleep(_PERIOD_S)
+    message = f"another process still holds this lock after {timeout_s:g} s"
+    raise Problem(message, str(path), "wait for that process, which fuser(1) shows, or end it")
 
 
 def try_lock(file: int | IO[Any], *, shared: bool = False) -> bool:
