@@ -632,7 +632,7 @@ def cgroup_file(pod: Pod, name: str, container: str = "") -> Probe:
         id_ = str(fitting[0].get("containerID", "")).rpartition("/")[2] if fitting else ""
         if not id_:
             raise MachineError(
-                f"{pod.node}: no container {container} of {pod.name} has started; see its events"
+                f"{pod.node}: {container or 'no container'} of {pod.name} has not started; see its events"
             )
         scope = f"cri-containerd-{id_}.scope"
         find = ["find", "/sys/fs/cgroup", "-path", f"*/{scope}/{name}", "-exec", "cat", "{}", ";"]

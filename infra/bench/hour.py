@@ -20,6 +20,7 @@ from pathlib import Path
 
 from nodeproof import proc
 from nodeproof.model.history import Entry
+from nodeproof.report.digest import CONFORMS, DEVIATES, UNPROVEN
 from nodeproof.session.storm import FILE
 
 HOUR_S = 3600.0
@@ -61,7 +62,10 @@ def main() -> None:
         lines = [f"{entry.to_json()}\n" for entry in repeated(entries)]
         path.write_text("".join(lines))
         argv = [sys.executable, "-m", "nodeproof.cli", "recheck", "--no-site", str(copy)]
-        sys.stdout.write(proc.run(argv, timeout_s=600, check=False).stdout)
+        result = proc.run(argv, timeout_s=600, check=False)
+        if result.status not in (CONFORMS, DEVIATES, UNPROVEN):
+            raise SystemExit(result.stderr)
+        sys.stdout.write(result.stdout)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
     figures = {"entries": len(lines), "cpu_s": used.ru_utime + used.ru_stime, "MiB": used.ru_maxrss / 1024}
     sys.stdout.write(json.dumps(figures) + "\n")

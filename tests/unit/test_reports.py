@@ -526,7 +526,7 @@ def test_last_lines_have_counts_retries_times_and_paths(tmp_path: Path) -> None:
         "conforms 1  deviates 0  unproven 0",
         "retried because the host was too loaded or a watch broke: 2 scenarios (3 tries before the last one)",
         "took 6 min 2 s",
-        "table of all claims: --table (table.txt); 2 settings that are not upstream's: --settings (run.json)",
+        "table of all claims: --table (table.txt); 2 settings other than upstream's: --settings (run.json)",
         f"run folder: {run}",
     ]
 

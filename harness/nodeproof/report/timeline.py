@@ -345,7 +345,8 @@ def _cut(picture: Picture, violated_t: float) -> Picture:
         title=f"{picture.title}: the minute around the violation",
         start=start,
         end=end,
-        lanes=tuple(lane for lane in lanes if lane.bars or lane.marks),
+        # A lane without a group says how many others are left out.
+        lanes=tuple(lane for lane in lanes if lane.bars or lane.marks or not lane.group),
         faults=shown(picture.faults),
     )
 

@@ -590,7 +590,7 @@ def closing_lines(run: Path) -> Iterator[str]:
     yield totals
     yield from _retried(run)
     yield planning.compare(run, facts.duration_s)
-    changed = f"{len(facts.settings)} settings that are not upstream's: --settings (run.json)"
+    changed = f"{counted(len(facts.settings), 'setting')} other than upstream's: --settings (run.json)"
     yield f"table of all claims: --table ({tables.TABLE_FILE}); {changed}"
     yield f"run folder: {run}"
 
