@@ -163,7 +163,6 @@ def lease_renewals_are_denied_during_shutdown(cluster: Cluster) -> None:
 
 
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
-UNMOUNT_ALL = "at=$(findmnt -n -r -o TARGET | grep kubernetes.io~csi) && umount -l $at"
 WRITTEN_FILE = "file=$(ls /var/lib/kubelet/pods/*/volumes/kubernetes.io~csi/*/mount/written)"
 DETACH_DELAY_S = 15.0
 """Longer than an immediate detach, and shorter than the start of the pod on the other node."""
@@ -255,11 +254,6 @@ def change_written_file(cluster: Cluster, command: str) -> None:
 def taint_stops_kubelet_and_containers(cluster: Cluster) -> None:
     cluster.until_injected("taint")
     stop_kubelet_and_containers(cluster)
-
-
-def volumes_are_unmounted_early(cluster: Cluster) -> None:
-    cluster.until_injected("unit-up")
-    run_script(cluster.lab, UNMOUNT_ALL)
 
 
 # Node status, and kubelets that stop, lose their Node or have another clock
