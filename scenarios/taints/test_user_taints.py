@@ -219,6 +219,7 @@ def replace_pod(lab: Lab, node: Node) -> tuple[Moment, Moment]:
     # The controller reads the pod by its name: it may take the second one for the first if it is late.
     cancellation = pod.event("TaintManagerEviction", "Cancelling deletion of Pod")
     lab.wait_for(cancellation.after(deletion.begun, CANCELLATION_S))
+    lab.check_in_time(lab.find(cancellation) is not None, otherwise="the eviction was not cancelled in time")
     lab.run(actions.create_pod(pod, tolerations=long))
     due_s = MEDIUM_S - lab.clear_s
     successor_deletion = moments.first_after(pod.deletion, after=pod.replacement)

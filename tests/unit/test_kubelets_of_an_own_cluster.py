@@ -224,7 +224,7 @@ def test_kubelets_without_an_answer_delay_an_audit_once(authority: Authority) ->
         nodes = [kubelet.node(f"n-{number}") for number in range(10)]
         began_t = time.monotonic()
         result = read_with(authority, {"token": TOKEN}, *nodes)
-    assert time.monotonic() - began_t < 5.0
+    assert time.monotonic() - began_t < 15.0
     assert set(result.unread) == {node["metadata"]["name"] for node in nodes}
 
 
