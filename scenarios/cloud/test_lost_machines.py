@@ -4,6 +4,7 @@ The scenario runs the upstream cloud-controller-manager, and sets the cloud's an
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from nodeproof.model.quantity import duration_s
 from nodeproof.scenario import Expectations, Lab, actions, checks, faults, moments, needs, probes, windows
@@ -35,8 +36,11 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
     kept_taint = off.taint(*KEPT)
     add_taint = actions.kubectl("taint", "node", off, ":".join(KEPT))
 
-    with lab.record(), lab.inject(faults.cloud({off: "shut-down", lost: "exists"}, labels)):
+    cloud = faults.cloud({off: "shut-down", lost: "exists"}, labels)
+    with lab.record(), ExitStack() as cleanup, lab.inject(cloud):
         # A fault would not be proven if the controller removed its taint.
+        removal = actions.kubectl("taint", "node", off, f"{kept_taint.key}-", may_fail=True)
+        cleanup.callback(lab.run, removal)
         lab.run(add_taint)
         period = lab.observe(probes.manager_field(CLOUD, "KubeCloudShared.NodeMonitorPeriod")).value
         period_s = duration_s(period)
@@ -48,14 +52,14 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
             lab.wait_for(off.ready.after(off.unknown, RECOVERY_S))
             tainted.expect(taint.removed, within=pass_s, after=off.ready)
             expect_taint_of_not_ready_node(lab, claim, off, pass_s)
-            lab.run(off_missing)
-            unhealthy_claim.never(off.removed, throughout=few_passes_s, after=off_missing.ended)
-            kept_claim.never(deletion, throughout=few_passes_s, after=off_missing.ended)
             many_passes_s = EXISTS_PASSES * period_s
             kept_claim.never(deletion, throughout=many_passes_s, after=lost.unknown)
             # The node is lost, though its machine is not shut down.
             taint_of_lost = lost.taint(SHUT_DOWN, "NoSchedule").added
             tainted.never(taint_of_lost, throughout=many_passes_s, after=lost.unknown)
+            lab.run(off_missing)
+            unhealthy_claim.never(off.removed, throughout=few_passes_s, after=off_missing.ended)
+            kept_claim.never(deletion, throughout=few_passes_s, after=off_missing.ended)
             lab.run(both_missing)
             # The controller may call the cloud before the cloud has its new answers.
             answered = windows.formula("within", f"{pass_s} + 2", "0", f"{pass_s} + 2 + slack")
@@ -64,14 +68,13 @@ def test_cloud_controller_deletes_unhealthy_nodes_missing_in_cloud(lab: Lab, cla
             lab.collect(off_calls, lost_calls)
             # Otherwise the controller would delete the Node again before it is Ready.
             lab.run(actions.set_cloud_answers({}))
-        span = {"after": lost.unknown, "until": both_missing.begun}
+        span = {"after": lost.unknown, "until": off_missing.begun}
         calls = checks.counted(lost_calls.call, EXISTS_PASSES - 2, 9999, **span)
         unhealthy_claim.expect_later(kept_claim.expect_later(calls))
         unhealthy_claim.expect_later(off_calls.call.never_after(shutdown.injected_at, "G - 2R"))
         unhealthy_claim.expect_later(off_calls.call.never_after(off_missing.ended, few_passes_s))
         restored = moments.first_after(lost.created, after=deletion)
         lab.wait_for(restored.after(deletion, RECOVERY_S))
-        lab.run(actions.kubectl("taint", "node", off, f"{kept_taint.key}-", may_fail=True))
     tainted.expect_none(kept_taint.removed, after=add_taint.ended, until=both_missing.begun)
 
 
