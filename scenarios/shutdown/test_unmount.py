@@ -11,14 +11,16 @@ ready for as long, so nothing else evicts them.
 """
 SOON_S, UNMOUNT_S = 15.0, 45.0
 SLOW_UNMOUNT = r"""
-umount=/usr/local/bin/umount
+umount=/usr/local/bin/umount file=/var/tmp/nodeproof-umount
+printf '#!/bin/sh\ncase "$*" in *kubernetes.io~csi*) sleep 10 ;; esac\nexec /usr/bin/umount "$@"\n' >$file
+chmod +x $file && exec 3<$file && rm $file && ln -s /proc/$$/fd/3 $umount || exit 1
 trap 'rm $umount; exit' TERM
-printf '#!/bin/sh\ncase "$*" in *kubernetes.io~csi*) sleep 10 ;; esac\nexec /usr/bin/umount "$@"\n' >$umount
-chmod +x $umount
-sleep 600 & wait
+systemd-notify --ready
+sleep infinity & wait
 """
-"""Volumes of pods take 10 s to unmount. A volume in use would not do: the kubelet stops waiting when an
-attempt fails (docs/findings/failed-unmount-ends-wait.md).
+"""Volumes of pods take 10 s to unmount. If the script is killed, the link leads nowhere, and shells find the
+other umount. A volume in use would not do: the kubelet stops waiting when an attempt fails
+(docs/findings/failed-unmount-ends-wait.md).
 """
 
 
