@@ -138,7 +138,7 @@ def expect_drain(
     lab.collect(evictions, others)
     for source, low, high in ((evictions, 1, 9), (others, 0, 0)):
         # The dry run asks for evictions, too.
-        since = drain.begun if source is evictions else moments.recording_began()
+        since = unforced.begun if source is evictions else moments.recording_began()
         evicts.expect_later(checks.counted(source.request, low, high, after=since, until=source.collected))
 
 
