@@ -176,7 +176,7 @@ def test_plan_names_a_remediator_that_it_can_read(own: OwnCluster, planner: Path
     write(own, name, kubeconfig=planner)
     process = own.nodeproof("plan")
     assert process.status == 2, process
-    assert "refused: remediators are not known: nodehealthchecks" in process.stdout
+    assert "refused: remediators cannot be read: nodehealthchecks" in process.stdout
 
 
 def test_plan_compares_the_machines_that_ssh_reaches_with_their_nodes(own: OwnCluster) -> None:

@@ -167,7 +167,7 @@ def test_health_check_counts_if_machines_cannot_be_read(
 def test_forbidden_answer_refuses_every_fault(remediated: Remediated, call: Call, path: str) -> None:
     remediated.refused.add(path)
     output = call("plan", "--cluster", "cluster.yaml")
-    assert "refused: remediators are not known: " in output.out
+    assert "refused: remediators cannot be read: " in output.out
     assert "HTTP 403: forbidden" in " ".join(output.out.split())
     assert "1 of 1 allowed fault refused" in output.refusal
 
@@ -189,9 +189,9 @@ def test_programs_and_a_managing_cluster_are_warnings(
     remediated.objects["/apis/apps/v1/deployments"] = {"items": programs}
     remediated.refused.add("/apis/apps/v1/daemonsets")
     remediated.nodes[0]["metadata"]["annotations"]["cluster.x-k8s.io/machine"] = "machine"
-    found = effect(connection)
-    assert found.refusals == []
-    assert found.remediators == [
+    shown = effect(connection)
+    assert shown.refusals == []
+    assert shown.remediators == [
         "perhaps a machinehealthcheck of a cluster that manages this one",
         "perhaps ops/aws-cluster-autoscaler",
         "perhaps others: daemonsets: HTTP 403: forbidden",

@@ -59,7 +59,7 @@ class Remediators:
     def refusals(self, node: str, lasts_s: float) -> Iterator[str]:
         """Yield why a fault on a node that may last so long (s) would not be left alone."""
         for reason in self.unread:
-            yield f"remediators are not known: {reason}"
+            yield f"remediators cannot be read: {reason}"
         for entry in self.of_nodes.get(node, ()):
             if entry.after_s <= lasts_s:
                 after = f"{entry.name} acts on it after {entry.after_s:g} s"
@@ -68,7 +68,7 @@ class Remediators:
 
 def read(api: Api, nodes: Mapping[str, Json]) -> Remediators:
     """Read what acts on these Nodes; a group that the API server does not have has nothing."""
-    found, unread = {name: list(_karpenter(node)) for name, node in nodes.items()}, []
+    of_nodes, unread = {name: list(_karpenter(node)) for name, node in nodes.items()}, []
     for group, resource in _CHECKS:
         try:
             checks = [check for check in _items(api, group, resource) if not _is_paused(check, resource)]
@@ -76,19 +76,19 @@ def read(api: Api, nodes: Mapping[str, Json]) -> Remediators:
             unread.append(f"{resource}.{group}: {error}")
             continue
         for name, selectable in _selectable(api, group, resource, nodes).items() if checks else ():
-            found[name] += [
+            of_nodes[name] += [
                 Remediator(f"{resource}.{group} {_full_name(check)}", after_s)
                 for check in checks
                 if selectable is None or any(_selects(check, obj) for obj in selectable)
                 for after_s in _after_s(_spec(check))
             ]
-    return Remediators(found, unread, [*_managing(nodes), *_programs(api)])
+    return Remediators(of_nodes, unread, [*_managing(nodes), *_programs(api)])
 
 
 def _items(api: Api, group: str, resource: str) -> Sequence[Json]:
     """Return the objects of a resource, of the first version that has it. Raises ApiError."""
-    for version in _found(api, f"/apis/{group}").get("versions", ()):
-        listed = _found(api, f"/apis/{version['groupVersion']}/{resource}")
+    for version in _answer(api, f"/apis/{group}").get("versions", ()):
+        listed = _answer(api, f"/apis/{version['groupVersion']}/{resource}")
         if listed:
             return _objects(listed)
     return ()
@@ -99,7 +99,7 @@ def _objects(listed: Json) -> Sequence[Json]:
     return listed["items"] or []
 
 
-def _found(api: Api, path: str) -> Json:
+def _answer(api: Api, path: str) -> Json:
     """Return the answer to a GET; empty if there is no such path. Raises ApiError."""
     try:
         return api.get(path)
