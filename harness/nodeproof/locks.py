@@ -1,4 +1,4 @@
-"""Locks of files (flock(2)), which only their owner can open. Standard library only.
+"""Locks of files (flock(2)), which only their owner can open.
 
 A lock belongs to an open file: it ends when the last process that has it open closes it or ends, so a child
 that inherits the descriptor holds it, too. Many processes may share a lock, and a locked file may contain
@@ -11,10 +11,11 @@ import contextlib
 import fcntl
 import math
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+import tenacity
 
 from nodeproof.model.problem import Problem
 
@@ -32,12 +33,14 @@ def lock(file: int, path: Path, timeout_s: float) -> None:
     Raises Problem.
     """
     # Tries instead of a clock: a process that was stopped has not waited.
-    for _try in range(math.ceil(timeout_s / _PERIOD_S)):
-        if try_lock(file):
-            return
-        time.sleep(_PERIOD_S)
-    message = f"another process still holds this lock after {timeout_s:g} s"
-    raise Problem(message, str(path), "wait for that process, which fuser(1) shows, or end it")
+    tries = tenacity.stop_after_attempt(math.ceil(timeout_s / _PERIOD_S))
+    not_locked = tenacity.retry_if_result(lambda is_locked: not is_locked)
+    try:
+        tenacity.Retrying(stop=tries, wait=tenacity.wait_fixed(_PERIOD_S), retry=not_locked)(try_lock, file)
+    except tenacity.RetryError as error:
+        message = f"another process still holds this lock after {timeout_s:g} s"
+        step = "wait for that process, which fuser(1) shows, or end it"
+        raise Problem(message, str(path), step) from error
 
 
 def try_lock(file: int | IO[Any], *, shared: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Controllers that would act on a node with a fault: which are found, and which faults they refuse."""
+"""Controllers that would act on a node with a fault, and the faults that they refuse."""
 
 from __future__ import annotations
 
